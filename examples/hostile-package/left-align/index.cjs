@@ -1,0 +1,1 @@
+exports.leftAlign = (text, width) => String(text).padEnd(width);

@@ -1,0 +1,22 @@
+#include "shim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int main(int argc, char **argv) {
+  static const struct {
+    const char *name;
+    int (*run)(int, char **);
+  } commands[] = {
+      {"outer", cmd_outer}, {"inner", cmd_inner}, {"walk", cmd_walk}, {"scan", cmd_scan}, {"apply", cmd_apply},
+  };
+  if (argc >= 2 && strcmp(argv[1], "version") == 0) {
+    printf("proofrun-shim protocol %d\n", PROTOCOL_VERSION);
+    return 0;
+  }
+  for (size_t i = 0; argc >= 2 && i < sizeof commands / sizeof commands[0]; i++) {
+    if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+  }
+  fprintf(stderr, "proofrun-shim: expected outer, inner, walk, scan, apply or version; it is started by job, not by hand\n");
+  return 2;
+}

@@ -1,0 +1,196 @@
+/*
+ * proofrun-shim: one static program that finishes a sandbox from inside.
+ *
+ *   outer   joins cgroups, makes the namespaces, builds the whole root on a tmpfs of its own, starts bubblewrap,
+ *           relays the three streams, waits.
+ *   inner   is PID 1 of the sandbox: forks the command's process, holds the gate, reaps, ends the tree.
+ *   walk    records the preimage of a workspace.      scan   lists an upper layer.      apply   applies a plan.
+ *
+ * The control channel is a stream socket. A frame is: u32 little endian length of what follows, one type byte, payload.
+ * Strings in payloads end with NUL; numbers are u64 little endian. executors/shim/protocol.ts is the other side.
+ */
+#ifndef PROOFRUN_SHIM_H
+#define PROOFRUN_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define PROTOCOL_VERSION 1
+#define MAX_FRAME (8u << 20)
+
+/* Descriptors of outer when the host starts it. */
+#define FD_CONTROL 3
+
+/* Frames from the shim. */
+enum {
+  SAY_HELLO = 'H',   /* string stage, u64 version */
+  SAY_FACT = 'F',    /* string id, string read-from, bytes */
+  SAY_PROBE = 'P',   /* string id, string attempt, u64 errno (0: the attempt succeeded) */
+  SAY_ERROR = 'E',   /* string call, string subject, u64 errno: the sandbox can't be built */
+  SAY_READY = 'R',   /* everything is installed, the command's process waits */
+  SAY_STARTED = 'S', /* execve succeeded */
+  SAY_NO_EXEC = 'X', /* u64 errno of execve */
+  SAY_ENDED = 'T',   /* u64 wait status of the command */
+  SAY_TIMEOUT = 'W', /* the wall time is over; the tree is being killed */
+  SAY_OUTLIVED = 'O',/* u64 pid, string comm: killed after the command ended */
+  SAY_DONE = 'D',    /* the tree is dead; u64 user microseconds, u64 system microseconds of all reaped */
+};
+
+/* Frames to outer: operations, in order. */
+enum {
+  OP_CGROUP = 'c',   /* string path of cgroup.procs */
+  OP_LISTEN = 'L',   /* probe targets in the caller's network: abstract socket and TCP on 127.0.0.1 */
+  OP_UNSHARE = 'U',  /* u64 flags, u64 map (0 or 1), u64 uid, u64 gid */
+  OP_BASE = 'B',     /* string directory: mount the private tmpfs there */
+  OP_DIR = 'd',      /* string path, u64 mode, u64 uid, u64 gid */
+  OP_LIKE = 'k',     /* string path, string model: copy mode, owner, times of a directory */
+  OP_SYMLINK = 'l',  /* string target, string path */
+  OP_FILE = 'f',     /* string path, u64 mode, bytes */
+  OP_COPY = 'y',     /* string source, string path, u64 mode: copy a small host file */
+  OP_WHITEOUT = 'w', /* string path */
+  OP_OVERLAY = 'o',  /* string target, u64 flags, string upper, string work, strings lowers */
+  OP_BIND = 'b',     /* string source, string target, u64 flags */
+  OP_TMPFS = 't',    /* string target, u64 mode, u64 bytes (0: none), u64 uid, u64 gid */
+  OP_LOOPBACK = 'n', /* bring lo up */
+  OP_START = 'x',    /* u64 terminal (0 or 1), strings argv: run it and relay; its last arguments name inner */
+};
+
+#define MOUNT_READONLY 1u
+#define MOUNT_RECURSIVE 2u
+#define MOUNT_NOEXEC 4u
+#define MOUNT_USERXATTR 8u
+#define MOUNT_OPTIONAL 16u
+
+/* Frames to inner: its configuration, then commands. */
+enum {
+  CFG_ARGV = 'A',    /* strings */
+  CFG_ENV = 'V',     /* strings NAME=value */
+  CFG_CWD = 'C',     /* string */
+  CFG_EXE = 'e',     /* string: resolved path to execute, or empty: search PATH of the environment */
+  CFG_IDS = 'I',     /* u64 change (0 or 1), u64 uid, u64 gid, u64... groups */
+  CFG_RLIMIT = 'r',  /* u64 resource, u64 soft, u64 hard */
+  CFG_SECCOMP = 's', /* bytes: struct sock_filter[] */
+  CFG_RIGHTS = 'a',  /* u64 bits: 1 no_new_privs, 2 drop capabilities, 4 new session keyring, 8 close descriptors,
+                        16 non-dumpable */
+  CFG_WALL = 'w',    /* u64 milliseconds */
+  CFG_PROBE = 'p',   /* string id, u64 kind, string subject, u64[6] */
+  CFG_TERMINAL = 'y',/* u64 rows, u64 columns */
+  CFG_END = 'z',     /* configuration is complete */
+  DO_RELEASE = 'G',
+  DO_SIGNAL = 'K',   /* u64 signal */
+  DO_QUIT = 'Q',     /* kill the tree */
+};
+
+#define RIGHT_NO_NEW_PRIVS 1u
+#define RIGHT_DROP_CAPS 2u
+#define RIGHT_KEYRING 4u
+#define RIGHT_CLOSE_FDS 8u
+#define RIGHT_NONDUMPABLE 16u
+
+/* Kinds of probe. */
+enum {
+  PROBE_OPEN = 1,     /* subject path; a0 flags */
+  PROBE_CREATE = 2,   /* subject path: O_CREAT|O_EXCL|O_WRONLY, removed at once */
+  PROBE_TCP = 3,      /* subject address; a0 port */
+  PROBE_UDP = 4,      /* subject address; a0 port: one byte sent */
+  PROBE_UNIX = 5,     /* subject path, or @name for abstract */
+  PROBE_SYSCALL = 6,  /* a0 number, a1..a5 the first five arguments */
+  PROBE_KILL = 7,     /* a0 pid: kill(pid, 0) */
+  PROBE_STAGE = 8,    /* subject path: created and kept until release, then removed */
+  PROBE_FORK = 9,     /* fork and wait */
+};
+
+/* One frame as read. `data` is owned by the reader and valid until the next read. */
+struct frame {
+  uint8_t type;
+  uint8_t *data;
+  size_t length;
+};
+
+/* Cursor over a payload. A read past the end ends the program through fail(). */
+struct cursor {
+  const uint8_t *at;
+  const uint8_t *end;
+};
+
+/* frame.c */
+int frame_read(int fd, struct frame *frame); /* 1: read, 0: peer closed */
+void frame_say(int fd, uint8_t type, const void *parts[], const size_t lengths[], int count);
+void say_simple(int fd, uint8_t type);
+void say_number(int fd, uint8_t type, uint64_t a);
+void say_numbers(int fd, uint8_t type, uint64_t a, uint64_t b);
+void say_hello(int fd, const char *stage);
+void say_fact(int fd, const char *id, const char *from, const void *bytes, size_t length);
+void say_fact_text(int fd, const char *id, const char *from, const char *text);
+void say_probe(int fd, const char *id, const char *attempt, int error);
+struct cursor cursor_of(const struct frame *frame);
+const char *take_string(struct cursor *cursor);
+uint64_t take_number(struct cursor *cursor);
+int cursor_empty(const struct cursor *cursor);
+/* Collects the remaining strings of a payload; the array is NULL-terminated and allocated, the strings point into copy. */
+char **take_strings(struct cursor *cursor);
+void *copy_bytes(const void *bytes, size_t length);
+char *copy_string(const char *text);
+
+/* fail.c: where fail() reports: the control descriptor, or stderr when it is negative. */
+extern int fail_control;
+__attribute__((noreturn)) void fail(const char *call, const char *subject);
+__attribute__((noreturn)) void fail_with(const char *call, const char *subject, int error);
+void reset_process(void); /* umask, signal mask and dispositions */
+ssize_t read_file(const char *path, char **out); /* whole small file, NUL added; -1 with errno */
+
+/* mounts.c */
+void make_overlay(const char *target, unsigned flags, const char *upper, const char *work, char **lowers);
+void make_bind(const char *source, const char *target, unsigned flags);
+void make_tmpfs(const char *target, unsigned mode, uint64_t bytes, uid_t uid, gid_t gid);
+void loopback_up(void);
+
+/* relay.c */
+struct relay_pipes {
+  int terminal;    /* 1: a pty, made by inner; its master arrives on `handover` */
+  int child[3];    /* the sandbox's ends of 0, 1, 2 */
+  int ours[3];     /* our ends */
+  int handover;    /* our end of the socket on which inner hands the pty's master over */
+  int child_handover;
+};
+void relay_open(struct relay_pipes *pipes, int terminal);
+int relay_run(struct relay_pipes *pipes, pid_t child); /* until the child is dead and the pipes are dry; its wait status */
+
+/* child.c: the command's process, up to execve. */
+struct command;
+struct rlimit_entry { int resource; uint64_t soft, hard; };
+struct filter_entry { void *bytes; size_t length; };
+struct probe_entry { char *id; uint64_t kind; char *subject; uint64_t args[6]; };
+struct command {
+  char **argv, **env;
+  char *cwd, *exe;
+  int change_ids;
+  uid_t uid;
+  gid_t gid;
+  gid_t groups[64];
+  size_t group_count;
+  struct rlimit_entry rlimits[16];
+  size_t rlimit_count;
+  struct filter_entry filters[4];
+  size_t filter_count;
+  struct probe_entry *probes;
+  size_t probe_count, probe_room;
+  unsigned rights;
+  uint64_t wall_ms;
+  int terminal;
+  uint64_t rows, columns;
+};
+__attribute__((noreturn)) void command_process(struct command *command, int control, int gate, int slave);
+
+/* probe.c */
+int run_probe(const struct probe_entry *probe, char *attempt, size_t room);
+void remove_stage_probes(const struct command *command);
+
+int cmd_outer(int argc, char **argv);
+int cmd_inner(int argc, char **argv);
+int cmd_walk(int argc, char **argv);
+int cmd_scan(int argc, char **argv);
+int cmd_apply(int argc, char **argv);
+
+#endif

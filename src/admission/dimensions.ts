@@ -1,0 +1,228 @@
+import { perDimension, type Dimension, type PerDimension, type PlanLevel } from '../core/dimension.ts';
+import type { EffectiveJob, EffectivePermissions } from '../core/job.ts';
+import type { ControlId, DimensionPlan, ExecutorCapabilities } from '../core/plan.ts';
+
+/** What an executor can plan for one dimension, before the mode decides what to make of it. */
+export type Draft = { readonly level: PlanLevel; readonly controls: readonly ControlId[]; readonly scope: string; readonly reason?: string };
+
+/** The plan of each dimension for one job on one executor. Pure. */
+export function planDimensions(job: EffectiveJob, capabilities: ExecutorCapabilities): PerDimension<DimensionPlan> {
+  return perDimension((dimension) => {
+    const draft = withControls(dimension, DRAFTS[dimension](job, capabilities), capabilities);
+    const requested = isRequested(job, dimension);
+    return {
+      level: draft.level,
+      requested,
+      asked: requested ? ASKED[dimension](job) : '-',
+      controls: draft.level === 'unsupported' ? [] : draft.controls,
+      scope: draft.scope,
+      ...(draft.reason === undefined ? {} : { reason: draft.reason }),
+    };
+  });
+}
+
+export function isRequested(job: EffectiveJob, dimension: Dimension): boolean {
+  const { permissions } = job;
+  const flags: PerDimension<boolean> = {
+    file_read: permissions.fileRead.requested,
+    file_write: permissions.fileWrite.requested,
+    network: permissions.network.requested,
+    subprocess: permissions.subprocess.requested,
+    credentials: permissions.credentials.requested,
+    models: permissions.models.requested,
+    tools: permissions.tools.requested,
+    resources: permissions.resources.requested,
+  };
+  return flags[dimension];
+}
+
+/** A draft that needs a control which the executor lacks is unsupported; a dimension that the executor can only ask for is cooperative. */
+function withControls(dimension: Dimension, draft: Draft, capabilities: ExecutorCapabilities): Draft {
+  if (draft.level === 'unsupported') return draft;
+  if (capabilities.cooperative.includes(dimension)) {
+    return {
+      level: 'cooperative',
+      controls: draft.controls.filter((control) => capabilities.controls.includes(control)),
+      scope: draft.scope,
+      reason: `the ${capabilities.executor} executor can only ask: the command can go around it`,
+    };
+  }
+  const missing = draft.controls.filter((control) => !capabilities.controls.includes(control));
+  if (missing.length === 0) return draft;
+  return {
+    level: 'unsupported',
+    controls: [],
+    scope: draft.scope,
+    reason: `the ${capabilities.executor} executor has no ${missing.map(controlWords).join(', ')}${capabilities.reason === undefined ? '' : ` (${capabilities.reason})`}`,
+  };
+}
+
+function controlWords(control: ControlId): string {
+  return control.replaceAll('_', ' ');
+}
+
+const planned = (controls: readonly ControlId[], scope: string): Draft => ({ level: 'planned', controls, scope });
+const unsupported = (reason: string): Draft => ({ level: 'unsupported', controls: [], scope: 'nothing', reason });
+
+const DRAFTS: PerDimension<(job: EffectiveJob, capabilities: ExecutorCapabilities) => Draft> = {
+  file_read: draftFileRead,
+  file_write: draftFileWrite,
+  network: draftNetwork,
+  subprocess: draftSubprocess,
+  credentials: draftCredentials,
+  models: () => unsupported('this version has no gateway to models'),
+  tools: () => unsupported('this version has no gateway to tools'),
+  resources: draftResources,
+};
+
+function draftFileRead({ permissions: { fileRead } }: EffectiveJob): Draft {
+  const projected = fileRead.root === 'projected';
+  return planned(
+    [
+      'mount_namespace',
+      ...(projected ? (['projected_root'] as const) : []),
+      'hidden_paths',
+      ...(fileRead.home === 'private' ? (['private_home'] as const) : []),
+      'kernel_files',
+    ],
+    projected
+      ? 'the workspace, the system, toolchains on PATH and what is granted; other hard links of a hidden file are not covered'
+      : `everything that you can read${fileRead.deny.length > 0 ? ', less what is denied' : ''}; other hard links of a hidden file are not covered`,
+  );
+}
+
+function draftFileWrite({ permissions: { fileWrite, fileRead } }: EffectiveJob): Draft {
+  const staged = fileWrite.stage.length > 0;
+  return planned(
+    ['mount_namespace', 'read_only_host', ...(staged ? (['staged_workspace'] as const) : []), 'private_home', 'kernel_files'],
+    [
+      staged ? 'changes of the workspace are staged' : 'the workspace is read-only',
+      fileWrite.direct.length > 0 ? `${plural(fileWrite.direct.length, 'direct share')} written without a stage` : undefined,
+      fileRead.home === 'private' ? 'HOME is private' : 'writes to HOME are private and thrown away',
+      fileWrite.deny.length > 0 ? 'write denials by glob are enforced at apply' : undefined,
+    ]
+      .filter((part) => part !== undefined)
+      .join('; '),
+  );
+}
+
+function draftNetwork({ permissions: { network } }: EffectiveJob, capabilities: ExecutorCapabilities): Draft {
+  switch (network.kind) {
+    case 'deny':
+      return capabilities.network.deny
+        ? planned(['network_namespace', 'host_sockets'], "only the job's own loopback; no host socket")
+        : unsupported(`the ${capabilities.executor} executor can't close the network`);
+    case 'selective':
+      // The lists are kept by the data path, which is made of the closed network and of what it opens.
+      return capabilities.network.selective
+        ? planned(['network_namespace', 'host_sockets'], 'the listed hosts by name; nothing else')
+        : unsupported(`the ${capabilities.executor} executor can open the network or close it, not open it for chosen hosts`);
+    case 'public':
+      return capabilities.network.public
+        ? planned(['network_public'], 'nothing is restricted: every address that this machine reaches, its own services included')
+        : unsupported(`the ${capabilities.executor} executor can't give the job the network`);
+  }
+}
+
+function draftSubprocess({ permissions: { subprocess } }: EffectiveJob, capabilities: ExecutorCapabilities): Draft {
+  const contained: readonly ControlId[] = [
+    'pid_namespace',
+    'shim_is_init',
+    'no_new_privs',
+    'capabilities',
+    'user_drop',
+    'seccomp',
+    'descriptors',
+    'tree_killed',
+  ];
+  const { executor } = capabilities;
+  switch (subprocess.kind) {
+    case 'contained':
+      return capabilities.subprocess.contained
+        ? planned(contained, 'any program, in a process tree of its own that ends with the command')
+        : unsupported(`the ${executor} executor can't contain the process tree`);
+    case 'none':
+      return capabilities.subprocess.none
+        ? planned([...contained, 'no_program'], 'no program beyond the command itself')
+        : unsupported(`the ${executor} executor can't forbid further programs`);
+    case 'listed':
+      return capabilities.subprocess.listed
+        ? planned(contained, 'programs that the kernel executes; code loaded by a listed interpreter is not covered')
+        : unsupported(`the ${executor} executor can't limit which programs run, only contain them`);
+  }
+}
+
+function draftCredentials({ permissions: { credentials } }: EffectiveJob): Draft {
+  const injected = credentials.secrets.filter((secret) => secret.inject !== undefined);
+  if (injected.length > 0) return unsupported(`no executor can add a secret to requests yet (${injected.map((secret) => secret.name).join(', ')})`);
+  if (credentials.agentSockets.length > 0) return unsupported(`no executor can hand over the socket of ${credentials.agentSockets.join(', ')} yet`);
+  return planned(['environment', 'agent_sockets', 'session_keyring'], 'the environment is the projection; uses of passed variables are not observed');
+}
+
+function draftResources({ permissions: { resources } }: EffectiveJob, capabilities: ExecutorCapabilities): Draft {
+  const { limits } = resources;
+  const missing: string[] = [];
+  const controls: ControlId[] = ['rlimits'];
+  if (limits.processes !== undefined) (capabilities.limits.processes ? controls : missing).push('process_limit');
+  if (limits.memoryBytes !== undefined) (capabilities.limits.memory ? controls : missing).push('memory_limit');
+  if (limits.swapBytes !== undefined && !capabilities.limits.swap) missing.push('swap_limit');
+  if (limits.cpus !== undefined) (capabilities.limits.cpus ? controls : missing).push('cpu_limit');
+  if (limits.wallTimeMs !== undefined) controls.push('wall_time');
+  if (limits.tmpSizeBytes !== undefined) controls.push('tmp_size');
+  const scope = [
+    limits.memoryBytes === undefined ? 'memory unlimited' : 'memory of the whole tree',
+    limits.processes === undefined ? 'processes unlimited' : 'processes of the whole tree',
+    'open files, file size and processor time per process',
+  ].join('; ');
+  if (missing.length === 0) return { level: 'planned', controls, scope };
+  return {
+    level: 'unsupported',
+    controls: [],
+    scope,
+    reason: `the ${capabilities.executor} executor has no ${missing.map((name) => name.replaceAll('_', ' ')).join(', ')} for the whole tree here`,
+  };
+}
+
+/** Words for the REQUESTED column. Called for requested dimensions only. */
+const ASKED: PerDimension<(job: EffectiveJob) => string> = {
+  file_read: ({ mode, permissions: { fileRead } }) => {
+    if (mode !== 'default') return mode;
+    if (fileRead.root === 'projected') return 'listed';
+    return fileRead.deny.length > 0 ? `${String(fileRead.deny.length)} denied` : 'unrestricted';
+  },
+  file_write: ({ workspace, permissions: { fileWrite } }) => {
+    const [first, ...rest] = fileWrite.stage.map((path) =>
+      path === workspace ? '.' : path.startsWith(`${workspace}/`) ? path.slice(workspace.length + 1) : 'git',
+    );
+    const stage = first === undefined ? 'read-only' : rest.length === 0 ? `stage ${shorten(first)}` : `stage ${shorten(first)} +${String(rest.length)}`;
+    return fileWrite.direct.length === 0 ? stage : `${stage}, ${String(fileWrite.direct.length)} direct`;
+  },
+  network: ({ permissions: { network } }) => networkWords(network),
+  subprocess: ({ permissions: { subprocess } }) => (subprocess.kind === 'listed' ? plural(subprocess.allow.length, 'program') : subprocess.kind),
+  credentials: ({ permissions: { credentials } }) => plural(Object.keys(credentials.environment).length, 'variable'),
+  models: () => 'gateway',
+  tools: () => 'gateway',
+  resources: ({ permissions: { resources } }) => limitWords(resources.limits),
+};
+
+export function networkWords(network: EffectivePermissions['network']): string {
+  if (network.kind !== 'selective') return network.kind;
+  if (network.defaultAllow) return `all but ${String(network.deny.length)}`;
+  return network.allow.length > 0
+    ? plural(new Set(network.allow.map((rule) => rule.host)).size, 'host')
+    : plural(network.hostPorts.length + network.publish.length, 'port');
+}
+
+function limitWords(limits: EffectivePermissions['resources']['limits']): string {
+  const set = Object.values(limits).filter((limit) => limit !== undefined).length;
+  if (limits.processes !== undefined && set === 1) return plural(limits.processes, 'process', 'processes');
+  return plural(set, 'limit');
+}
+
+export function plural(count: number, one: string, many = `${one}s`): string {
+  return `${String(count)} ${count === 1 ? one : many}`;
+}
+
+function shorten(path: string): string {
+  return path.length <= 9 ? path : `${path.slice(0, 8)}~`;
+}

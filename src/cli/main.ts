@@ -1,0 +1,67 @@
+import { ProofrunError } from '../core/errors.ts';
+import type { CommandModule, ParsedArgs } from './command.ts';
+import type { CliContext } from './context.ts';
+import type { CommandName } from './flags.ts';
+import { parseCommandLine } from './parse.ts';
+
+/** Each command is a file of its own, loaded when it is asked for: what `job run` doesn't need costs it nothing. */
+const MODULES: Readonly<Record<Exclude<CommandName, 'help'>, () => Promise<CommandModule>>> = {
+  run: () => import('./commands/run.ts'),
+  status: () => import('./commands/status.ts'),
+  diff: () => import('./commands/diff.ts'),
+  apply: () => import('./commands/apply.ts'),
+  drop: () => import('./commands/drop.ts'),
+  ls: () => import('./commands/ls.ts'),
+  logs: () => import('./commands/logs.ts'),
+  events: () => import('./commands/events.ts'),
+  wait: () => import('./commands/wait.ts'),
+  attach: () => import('./commands/attach.ts'),
+  stop: () => import('./commands/stop.ts'),
+  kill: () => import('./commands/kill.ts'),
+  'policy ls': () => import('./commands/policy.ts'),
+  'policy show': () => import('./commands/policy.ts'),
+  'policy check': () => import('./commands/policy.ts'),
+  'policy explain': () => import('./commands/policy.ts'),
+  trust: () => import('./commands/trust.ts'),
+  init: () => import('./commands/init.ts'),
+  verify: () => import('./commands/verify.ts'),
+  doctor: () => import('./commands/doctor.ts'),
+  schema: () => import('./commands/schema.ts'),
+  prune: () => import('./commands/prune.ts'),
+  completion: () => import('./commands/completion.ts'),
+  version: () => import('./commands/version.ts'),
+};
+
+/**
+ * Runs one command line (the arguments after `job`) and resolves to its exit code. Never rejects: whatever is thrown becomes
+ * text on stderr, or JSON on stdout with --json, and the code of its kind.
+ */
+export async function main(argv: readonly string[], context: CliContext): Promise<number> {
+  try {
+    const line = parseCommandLine(argv);
+    if (line.kind === 'help') {
+      const { formatHelp } = await import('./help.ts');
+      const bare = argv.length === 0;
+      (bare ? context.stderr : context.stdout).write(formatHelp(line.topic));
+      return bare ? 2 : 0;
+    }
+    return await runCommand(line.args, context);
+  } catch (error) {
+    const { reportError } = await import('./report/error.ts');
+    return reportError(error, wantsJson(argv), context);
+  }
+}
+
+async function runCommand(args: ParsedArgs, context: CliContext): Promise<number> {
+  if (args.command === 'help') {
+    throw new ProofrunError('ERR_INTERNAL', { message: 'help reached the dispatcher' });
+  }
+  const module = await MODULES[args.command]();
+  return module.run(args, context);
+}
+
+/** Whether --json was asked for, also on a command line that the parser refused. */
+function wantsJson(argv: readonly string[]): boolean {
+  const dashes = argv.indexOf('--');
+  return (dashes === -1 ? argv : argv.slice(0, dashes)).includes('--json');
+}

@@ -1,0 +1,50 @@
+import type { CliContext } from '../context.ts';
+
+export interface Progress {
+  /** Work that is done so far, and how much there is when that is known. */
+  readonly update: (done: number, total: number) => void;
+  /** Takes the line away. Idempotent. */
+  readonly stop: () => void;
+}
+
+/** Before this, nothing is drawn: most work is over sooner. */
+const PATIENCE_MS = 1000;
+
+const NONE: Progress = { update: () => undefined, stop: () => undefined };
+
+/**
+ * A line on stderr for work that lasts longer than a second; nothing without a terminal, with --json or with --quiet. The library
+ * is loaded only when the second is over. The caller stops it, also when the work fails.
+ */
+export function startProgress(label: string, context: CliContext, silent = false): Progress {
+  if (silent || !context.isTerminal.stderr) return NONE;
+  let state: { done: number; total: number } = { done: 0, total: 0 };
+  let draw: { readonly update: () => void; readonly stop: () => void } | undefined;
+  let stopped = false;
+  const timer = setTimeout(() => {
+    void import('cli-progress').then(({ default: { SingleBar } }) => {
+      if (stopped) return;
+      const bar = new SingleBar({ format: `  ${label} {bar} {value}/{total}`, stream: context.stderr, clearOnComplete: true, hideCursor: false, linewrap: false, noTTYOutput: false, barsize: 24 });
+      bar.start(Math.max(1, state.total), state.done);
+      draw = {
+        update: () => {
+          bar.setTotal(Math.max(1, state.total));
+          bar.update(state.done);
+        },
+        stop: () => bar.stop(),
+      };
+    });
+  }, PATIENCE_MS);
+  timer.unref();
+  return {
+    update: (done, total) => {
+      state = { done, total };
+      draw?.update();
+    },
+    stop: () => {
+      stopped = true;
+      clearTimeout(timer);
+      draw?.stop();
+    },
+  };
+}

@@ -1,0 +1,62 @@
+import type { ReadablePath, RunBundle } from '../../core/bundle.ts';
+import type { Expectation } from '../../core/receipt.ts';
+import { safeLine } from '../../core/text-safety.ts';
+import { dimensionList, REPORT_ORDER } from './words.ts';
+
+const ACCESS: Readonly<Record<ReadablePath['access'], string>> = { read_only: 'read-only', staged: 'staged', private_writes: 'writes private, thrown away', direct: 'written directly' };
+
+/** Readable host paths by what the job may do with them, in the order in which they appear. */
+export function readableGroups(readable: readonly ReadablePath[]): readonly { readonly paths: readonly string[]; readonly meaning: string }[] {
+  const groups = new Map<ReadablePath['access'], string[]>();
+  for (const { path, access } of readable) {
+    const group = groups.get(access);
+    if (group === undefined) groups.set(access, [path]);
+    else group.push(path);
+  }
+  return [...groups].map(([access, paths]) => ({ paths, meaning: ACCESS[access] }));
+}
+
+/** `network: own namespace, no route`, for every dimension that was asked for or enforced and says what its level covers. */
+export function scopeSentences(bundle: RunBundle): readonly string[] {
+  return REPORT_ORDER.flatMap((dimension) => {
+    const { requested, needed, observed } = bundle.safety.dimensions[dimension];
+    const scope = bundle.executorObservations.dimensions[dimension].scope.trim().replace(/\.$/, '');
+    return scope === '' || !(requested || needed || observed !== 'unenforced') ? [] : [`${dimensionList([dimension])}: ${safeLine(scope, 300)}`];
+  });
+}
+
+/** A sentence for each owed receipt that is missing or differs, of dimensions that were planned. */
+export function mismatches(bundle: RunBundle): readonly string[] {
+  const { dimensions, requirements, receipts } = bundle.executorObservations;
+  const lines: string[] = [];
+  for (const dimension of REPORT_ORDER) {
+    for (const outcome of dimensions[dimension].outcomes) {
+      if (outcome.status === 'matched') continue;
+      const owed = requirements.find((requirement) => requirement.dimension === dimension && requirement.id === outcome.id && requirement.phase === outcome.phase && requirement.control === outcome.control);
+      const got = receipts.find((receipt) => receipt.id === outcome.id && receipt.phase === outcome.phase);
+      const expected = owed === undefined ? '' : `; expected ${expectationWords(owed.expect)}`;
+      const received = outcome.status === 'missing' || got === undefined ? 'no receipt' : `received ${valueWords(got.value)} from ${safeLine(got.readFrom, 120)}`;
+      lines.push(`Missing: ${dimensionList([dimension])}, ${outcome.control} (${outcome.id}, at the ${outcome.phase})${expected}, ${received}.`);
+    }
+  }
+  return lines;
+}
+
+function expectationWords(expect: Expectation): string {
+  switch (expect.kind) {
+    case 'equals':
+      return valueWords(expect.value);
+    case 'differs':
+      return `anything but ${valueWords(expect.from)}`;
+    case 'at_least':
+      return `at least ${expect.value}`;
+    case 'at_most':
+      return `at most ${expect.value}`;
+    case 'refused':
+      return `refusal by ${expect.errnos.join(' or ')}`;
+  }
+}
+
+function valueWords(value: unknown): string {
+  return safeLine(JSON.stringify(value) ?? 'nothing', 120);
+}

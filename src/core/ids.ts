@@ -1,0 +1,35 @@
+import { ulid } from 'ulid';
+
+declare const brand: unique symbol;
+type Branded<T extends string> = string & { readonly [brand]: T };
+
+/** `run-<ulid>`: one record of executing a job. */
+export type RunId = Branded<'RunId'>;
+/** `att-<ulid>`: one execution of a run by one executor. */
+export type AttemptId = Branded<'AttemptId'>;
+/** `op-<ulid>`: one thing processed (a process run, a connection). */
+export type OperationId = Branded<'OperationId'>;
+/** `evt-<ulid>`: one recorded fact about a run. */
+export type EventId = Branded<'EventId'>;
+
+const ULID = '[0-7][0-9A-HJKMNP-TV-Z]{25}';
+const RUN_ID = new RegExp(`^run-${ULID}$`);
+
+/** Time-ordered and random; never reused. `timeMs` and the random source come from the caller only in tests. */
+export function newRunId(timeMs?: number): RunId {
+  return `run-${ulid(timeMs)}` as RunId;
+}
+export function newAttemptId(timeMs?: number): AttemptId {
+  return `att-${ulid(timeMs)}` as AttemptId;
+}
+export function newOperationId(timeMs?: number): OperationId {
+  return `op-${ulid(timeMs)}` as OperationId;
+}
+export function newEventId(timeMs?: number): EventId {
+  return `evt-${ulid(timeMs)}` as EventId;
+}
+
+/** The id when `text` has its exact form, else undefined (prefixes and names are the store's business). */
+export function parseRunId(text: string): RunId | undefined {
+  return RUN_ID.test(text) ? (text as RunId) : undefined;
+}

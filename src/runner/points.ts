@@ -1,0 +1,34 @@
+/**
+ * Named moments in the life of a run, in order. Crash tests stop a process at each of them and kill it there; nothing else depends on them.
+ *
+ *   recorded        the run and its plan are in the store
+ *   stage-prepared  the layer's directories exist and the workspace was walked
+ *   launched        the sandbox is built and waits
+ *   gate            its receipts were compared with what is owed
+ *   released        the command may start
+ *   running         the store says so
+ *   exited          the command's end is known
+ *   closing         the tree is about to be ended and the final receipts taken
+ *   closed          the sandbox is gone
+ *   change-set      the stage was read
+ *   bundle-written  the bundle is on disk
+ *   committed       the store holds the end
+ */
+export const POINTS = [
+  'recorded',
+  'stage-prepared',
+  'launched',
+  'gate',
+  'released',
+  'running',
+  'exited',
+  'closing',
+  'closed',
+  'change-set',
+  'bundle-written',
+  'committed',
+] as const;
+export type Point = (typeof POINTS)[number];
+
+/** Called at each point; the run goes on when it resolves. */
+export type AtPoint = (point: Point) => Promise<void>;

@@ -1,0 +1,79 @@
+import { messageOf } from '../core/errors.ts';
+import type { Session } from '../executor/executor.ts';
+import type { CommandControl } from './command-control.ts';
+import { serveControl, type ControlServer } from './control-server.host.ts';
+import { keepOutput, OUTPUT_KEPT_BYTES, OUTPUT_STREAMS, readKept, type KeptOutput, type OutputStream } from './kept-output.host.ts';
+import { pumpOutput, type OutputListener, type OutputPump } from './output-pump.host.ts';
+import type { RunIo } from './runner.ts';
+
+export interface StreamsPlan {
+  /** Absolute; the run's directory. */
+  readonly directory: string;
+  readonly io: RunIo;
+  /** Bytes of each stream that are kept; undefined: the usual. */
+  readonly keptBytes: number | undefined;
+  readonly control: CommandControl;
+  readonly onOutput: OutputListener | undefined;
+}
+
+/** The output of one run, and the socket over which other commands reach it. */
+export interface RunStreams {
+  /** Begins to move the output of the command. */
+  connect(session: Session): void;
+  /** See OutputPump. */
+  hurry(): void;
+  /** Resolves when all output that there was has been kept and passed on to the sinks. Call after the session is closed. */
+  drained(): Promise<void>;
+  readonly kept: readonly KeptOutput[];
+  /** Why other commands can't reach this run, or output couldn't be kept. */
+  faults(): readonly string[];
+  /** Tells everybody who waits that the run is over. Idempotent. */
+  end(): Promise<void>;
+}
+
+/** Listens at once, so that a run can be stopped while it is still being prepared. */
+export function openStreams(plan: StreamsPlan): RunStreams {
+  const { directory, io, control } = plan;
+  const keptBytes = plan.keptBytes ?? OUTPUT_KEPT_BYTES;
+  const faults: string[] = [];
+  const kept = io.kind === 'pipes' ? OUTPUT_STREAMS.map((stream) => keepOutput(directory, stream, keptBytes)) : [];
+  let server: ControlServer | undefined;
+  const listening = serveControl({
+    directory,
+    signal: control.signal,
+    kill: control.kill,
+    stop: control.stop,
+    kept: (stream) => readKept(directory, stream, keptBytes),
+  }).then(
+    (started) => {
+      server = started;
+    },
+    (error: unknown) => {
+      faults.push(`other commands can't reach this run: ${messageOf(error)}`);
+    },
+  );
+  const onChunk: OutputListener = (stream, chunk) => {
+    server?.publish(stream, chunk);
+    plan.onOutput?.(stream, chunk);
+  };
+  let pumps: readonly OutputPump[] = [];
+  const sinkOf = (stream: OutputStream) => (io.kind === 'pipes' ? io[stream] : undefined);
+  return {
+    kept,
+    faults: () => [...faults, ...kept.flatMap((one) => one.fault() ?? [])],
+    connect: (session) => {
+      pumps = kept.map((one) => pumpOutput(session[one.stream], { kept: one, sink: sinkOf(one.stream), onChunk }));
+    },
+    hurry: () => {
+      for (const pump of pumps) pump.hurry();
+    },
+    drained: async () => {
+      await Promise.all(pumps.map((pump) => pump.ended));
+      for (const one of kept) one.finish();
+    },
+    end: async () => {
+      await listening;
+      await server?.end();
+    },
+  };
+}

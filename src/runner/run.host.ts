@@ -1,0 +1,187 @@
+import { rmSync } from 'node:fs';
+import { toSnake } from '../core/case.ts';
+import { messageOf, ProofrunError } from '../core/errors.ts';
+import { newAttemptId, newRunId } from '../core/ids.ts';
+import type { Admission } from '../core/plan.ts';
+import { decideGate } from '../evidence/index.ts';
+import type { Session } from '../executor/executor.ts';
+import { currentOwner } from '../store/index.ts';
+import { planRecord } from './bundle-plan.ts';
+import { closeRun } from './close-run.host.ts';
+import { commandControl } from './command-control.ts';
+import { firstCause } from './first-cause.ts';
+import { currentUser, formatRecordedFacts, jobRecord } from './job-record.ts';
+import { keepLease, LEASE_MS } from './lease.host.ts';
+import { unseenStages } from './lineage.host.ts';
+import type { Built, LiveRun } from './live-run.ts';
+import { startTimer } from './long-timer.ts';
+import { identify, writeAttempt } from './process-identity.host.ts';
+import { recordRefusal } from './refused-run.host.ts';
+import { makeRunDirectory } from './run-directory.host.ts';
+import { gateWords } from './run-ending.ts';
+import { openStreams } from './run-streams.host.ts';
+import type { RunHandle, RunnerParts, RunOptions, RunResult } from './runner.ts';
+import { prepareStaging } from './staging.host.ts';
+import { runPaths } from './state-directory.ts';
+
+/**
+ * Records a run and lives it: stage, launch, gate, command, close, account. Resolves when the run is in the store; a refused job is a run
+ * that is over at once. Rejects, with nothing recorded, when the store can't be written.
+ */
+export async function startRun(parts: RunnerParts, admission: Admission, options: RunOptions): Promise<RunHandle> {
+  const recordedMs = parts.clock();
+  const id = newRunId(recordedMs);
+  const job = admission.kind === 'admitted' ? admission.plan.job : admission.job;
+  const unseen = unseenStages(parts.store, job.workspace, options.on);
+  if (admission.kind === 'refused') return await recordRefusal(parts, { id, job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });
+
+  const { plan } = admission;
+  const attempt = newAttemptId(recordedMs);
+  const stored = parts.store.recordRun(
+    {
+      id,
+      name: job.name ?? null,
+      workspace: job.workspace,
+      mode: job.mode,
+      executor: plan.executor,
+      argv: job.argv,
+      plan: toSnake(planRecord(plan)),
+      state: { kind: 'recorded', lease: { owner: currentOwner(), expiresMs: recordedMs + LEASE_MS } },
+    },
+    [{ kind: 'run.recorded', data: formatRecordedFacts({ attempt, user: currentUser(), on: options.on ?? null, unseenStages: unseen, warnings: plan.warnings, job: jobRecord(job) }) }],
+  );
+  const cause = firstCause();
+  const control = commandControl(cause);
+  const run: LiveRun = {
+    parts,
+    options,
+    id,
+    attempt,
+    paths: runPaths(parts.stateDirectory, id),
+    job,
+    plan,
+    fence: stored.fence,
+    recordedMs,
+    unseenStages: unseen,
+    cause,
+    control,
+    warnings: [...plan.warnings],
+    notify: (kind, data = {}) => options.onNotice?.({ kind, runId: id, attempt, timeMs: parts.clock(), data }),
+    at: async (point) => {
+      await parts.at?.(point);
+    },
+  };
+  return { id, directory: run.paths.directory, signal: control.signal, stop: control.stop, kill: control.kill, result: live(run) };
+}
+
+async function live(run: LiveRun): Promise<RunResult> {
+  const built: Built = { streams: undefined, staging: undefined, executor: undefined, session: undefined, startedMs: null, closing: undefined };
+  const stopLease = keepLease(run);
+  try {
+    try {
+      run.notify('run.recorded', { executor: run.plan.executor, mode: run.job.mode });
+      run.options.onRecorded?.({ id: run.id, directory: run.paths.directory, plan: run.plan, unseenStages: run.unseenStages });
+      await run.at('recorded');
+      const session = await build(run, built);
+      if (session !== undefined) await gateAndCommand(run, session, built);
+    } catch (error) {
+      run.cause.settle({ kind: built.startedMs === null ? 'launch_failed' : 'control_lost', detail: messageOf(error) });
+      if (error instanceof ProofrunError && error.hint !== undefined) run.warnings.push(error.hint);
+    }
+    const ending = await run.cause.settled;
+    run.control.detach();
+    await tearDown(run, built);
+    return await closeRun(run, built, ending);
+  } finally {
+    stopLease();
+    await built.streams?.end();
+  }
+}
+
+/** Directory, stage, sandbox: up to the moment at which the sandbox waits. Undefined: something ended the run before. */
+async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
+  makeRunDirectory(run.paths);
+  const { io, onOutput } = run.options;
+  built.streams = openStreams({ directory: run.paths.directory, io, keptBytes: run.job.permissions.resources.limits.outputKeptBytes, control: run.control, onOutput });
+  built.executor = await run.parts.executor(run.plan.executor);
+  built.staging = await prepareStaging(run);
+  await run.at('stage-prepared');
+  if (run.cause.current() !== undefined) return undefined;
+  built.session = await built.executor.launch({
+    plan: run.plan,
+    stage: built.staging.roots,
+    scratch: run.paths.scratch,
+    hidden: built.staging.hidden.map((hidden) => hidden.path),
+    stateDirectory: run.parts.stateDirectory,
+    io: io.kind === 'terminal' ? { kind: 'terminal' } : { kind: 'pipes', stdin: io.stdin },
+    abort: run.control.abort,
+  });
+  // Before anything of the job runs: what is recorded here is what a later command ends when this process dies.
+  recordProcesses(run, built.session);
+  run.notify('run.launched');
+  await run.at('launched');
+  return built.session;
+}
+
+/** Compares the receipts with the plan, and releases the command or not. Resolves when something has ended the run. */
+async function gateAndCommand(run: LiveRun, session: Session, built: Built): Promise<void> {
+  const { cause, control, plan } = run;
+  const decision = decideGate(plan.needed, session.requirements, session.receipts);
+  run.notify('gate.decided', { decision: decision.kind });
+  await run.at('gate');
+  if (decision.kind === 'refuse') cause.settle({ kind: 'evidence_missing', detail: gateWords(decision) });
+  if (cause.current() !== undefined) return;
+
+  built.streams?.connect(session);
+  void session.exited.then(cause.settle);
+  control.attach(session);
+  const before = session.hostPids.length;
+  await session.release();
+  // An executor without a sandbox has its process only now.
+  if (session.hostPids.length > before) recordProcesses(run, session);
+  built.startedMs = run.parts.clock();
+  run.options.onReleased?.();
+  run.notify('command.released');
+  await run.at('released');
+  const { wallTimeMs } = plan.job.permissions.resources.limits;
+  const cancel = wallTimeMs === undefined ? undefined : startTimer(wallTimeMs, () => cause.settle({ kind: 'timeout', afterMs: wallTimeMs }));
+  recordRunning(run, built.startedMs);
+  await run.at('running');
+  await cause.settled;
+  cancel?.();
+  run.notify('command.ended');
+  await run.at('exited');
+}
+
+function recordProcesses(run: LiveRun, session: Session): void {
+  writeAttempt(run.paths.attempt, { attempt: run.attempt, executor: run.plan.executor, processes: identify(session.hostPids) });
+}
+
+/** Off the way of the command, which already runs. A full disk costs the state `running`, not the run. */
+function recordRunning(run: LiveRun, startedMs: number): void {
+  try {
+    run.parts.store.transition(run.id, { from: ['recorded'], to: 'running', fence: run.fence, events: [{ kind: 'run.running' }], fields: { startedMs } });
+  } catch (error) {
+    if (error instanceof ProofrunError && error.code === 'ERR_STORE_STALE') throw error;
+    run.warnings.push(`the store could not record that the command runs: ${messageOf(error)}`);
+  }
+}
+
+/** Ends the tree and takes the final receipts. A sandbox that can't be closed leaves no observations, and so no level. */
+async function tearDown(run: LiveRun, built: Built): Promise<void> {
+  const { session, streams } = built;
+  if (session !== undefined) {
+    streams?.hurry();
+    await run.at('closing');
+    try {
+      built.closing = await session.close();
+    } catch (error) {
+      run.warnings.push(`the sandbox could not be taken down cleanly: ${messageOf(error)}`);
+    }
+    await streams?.drained();
+    rmSync(run.paths.attempt, { force: true });
+    run.notify('run.closed');
+    await run.at('closed');
+  }
+  run.warnings.push(...(streams?.faults() ?? []), ...(built.closing?.warnings ?? []));
+}

@@ -1,0 +1,56 @@
+import { join } from 'node:path';
+import type { HiddenPath } from '../core/bundle.ts';
+import type { StagedRoot } from '../core/change.ts';
+import { ProofrunError } from '../core/errors.ts';
+import { parseStrictJson } from '../core/strict-json.ts';
+
+/** Which extended attributes an overlay keeps its marks in: `user` when it was mounted with userxattr, as an ordinary user has to. */
+export type OverlayMarkers = 'user' | 'trusted';
+
+/** File of a run's stage directory that says what its layers are. */
+export const STAGE_RECORD = 'stage.json';
+
+/** Paths of the layers are relative to the stage directory. */
+export interface StageRecord {
+  readonly version: 1;
+  readonly markers: OverlayMarkers;
+  readonly hidden: readonly HiddenPath[];
+  /** Those of `hidden` that existed. */
+  readonly present: readonly HiddenPath[];
+  readonly roots: readonly StagedRoot[];
+}
+
+/** What the file says, its roots absolute again. Throws ERR_STAGE_LAYER. */
+export function parseStageRecord(bytes: Uint8Array, stageDirectory: string): StageRecord {
+  const value: unknown = parseStrictJson(bytes, { source: join(stageDirectory, STAGE_RECORD) });
+  if (!isObject(value) || value.version !== 1 || (value.markers !== 'user' && value.markers !== 'trusted')) throw damaged(stageDirectory);
+  const roots = list(value.roots, stageDirectory).map((item) => {
+    const { root, upper, work, preimage } = item;
+    if (typeof root !== 'string' || typeof upper !== 'string' || typeof work !== 'string' || typeof preimage !== 'string') throw damaged(stageDirectory);
+    return { root, upper: join(stageDirectory, upper), work: join(stageDirectory, work), preimage: join(stageDirectory, preimage) };
+  });
+  return { version: 1, markers: value.markers, hidden: hiddenList(value.hidden, stageDirectory), present: hiddenList(value.present, stageDirectory), roots };
+}
+
+function hiddenList(value: unknown, stageDirectory: string): readonly HiddenPath[] {
+  return list(value, stageDirectory).map(({ path, rule }) => {
+    if (typeof path !== 'string' || typeof rule !== 'string') throw damaged(stageDirectory);
+    return { path, rule };
+  });
+}
+
+function list(value: unknown, stageDirectory: string): readonly Readonly<Record<string, unknown>>[] {
+  if (!Array.isArray(value)) throw damaged(stageDirectory);
+  return value.map((item: unknown) => {
+    if (!isObject(item)) throw damaged(stageDirectory);
+    return item;
+  });
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function damaged(stageDirectory: string): ProofrunError {
+  return new ProofrunError('ERR_STAGE_LAYER', { message: `${join(stageDirectory, STAGE_RECORD)}: the record of the stage is damaged`, hint: 'job drop RUN' });
+}

@@ -1,0 +1,152 @@
+import { closeSync, constants, existsSync, fstatSync, lstatSync, openSync, readSync, writeFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import type { HiddenPath } from '../core/bundle.ts';
+import type { StagedRoot } from '../core/change.ts';
+import { errnoOf, ProofrunError } from '../core/errors.ts';
+import type { EffectiveJob, PathRule } from '../core/job.ts';
+import { hiddenPatterns, holdsPrivateKey, KEY_HEAD_BYTES, matchHidden, type HiddenPatterns } from '../policy/hidden.ts';
+import { isWithin, literalBase } from '../policy/path-rule.ts';
+import { findMatches, prepareStage } from '../stage/index.ts';
+import { originWords } from './account.ts';
+import type { LiveRun } from './live-run.ts';
+import { STAGE_RECORD, type OverlayMarkers, type StageRecord } from './stage-record.ts';
+import { walkPatterns } from './walk-patterns.ts';
+
+/** The stage of one run as it was prepared. */
+export interface Staging {
+  readonly roots: readonly StagedRoot[];
+  /** Every path that must read as absent, with its rule. */
+  readonly hidden: readonly HiddenPath[];
+  /** Those of them that exist: what a review lists. */
+  readonly present: readonly HiddenPath[];
+  readonly markers: OverlayMarkers;
+  /** Names that match a hiding glob now and didn't at the start. null: no glob hides anything. */
+  possiblyRead(): Promise<readonly string[] | null>;
+}
+
+const NOTHING: HiddenPatterns = { literals: [], globs: [], privateKeys: [], except: [] };
+
+/** A person can read only so many. */
+const MOST_NAMED = 5;
+
+/**
+ * Makes the layers, walks each root once (preimage, and the names that globs hide), decides what is hidden, and records it beside the layers for the commands
+ * that come later. Throws ERR_STAGE_FULL, ERR_STAGE_LAYER, ERR_LAUNCH for a name that has to be hidden and can't be named.
+ */
+export async function prepareStaging(run: Pick<LiveRun, 'parts' | 'job' | 'plan' | 'paths' | 'warnings'>): Promise<Staging> {
+  const { job, plan, paths, parts } = run;
+  const { shim } = parts;
+  const roots = plan.dimensions.file_write.controls.includes('staged_workspace') ? job.permissions.fileWrite.stage : [];
+  const hides = plan.dimensions.file_read.controls.includes('hidden_paths');
+  const markers: OverlayMarkers = process.geteuid?.() === 0 ? 'trusted' : 'user';
+  if (roots.length === 0 && !hides) return { roots: [], hidden: [], present: [], markers, possiblyRead: () => Promise.resolve(null) };
+  const patterns = hides ? hiddenPatterns(job) : NOTHING;
+  const globs = [...patterns.globs, ...patterns.privateKeys];
+  const prepared = await prepareStage({ shim, directory: paths.stage, roots, patterns: [...new Set(roots.flatMap((root) => walkPatterns(globs, root)))] });
+  if (prepared.mounts.length > 0) run.warnings.push(`filesystems are mounted below the workspace: ${named(prepared.mounts)}`);
+  if (prepared.unreadable.length > 0) run.warnings.push(`directories that can't be read, so that a change below them is always a conflict: ${named(prepared.unreadable)}`);
+  refuseUnnameable(prepared.unnameable, prepared.roots);
+
+  const others = await matchesElsewhere(shim, job, globs);
+  const found = hiddenOf([...prepared.matches, ...others], job);
+  const literals = patterns.literals.map((rule) => hiddenPath(rule.pattern, rule, job));
+  const hidden = [...literals, ...found];
+  const present = [...literals.filter(({ path }) => lstatSync(path, { throwIfNoEntry: false }) !== undefined), ...found];
+  writeRecord(paths.stage, { version: 1, markers, hidden, present, roots: prepared.roots.map((root) => relativeRoot(root, paths.stage)) });
+
+  const known = new Set(found.map(({ path }) => path));
+  return {
+    roots: prepared.roots,
+    hidden,
+    present,
+    markers,
+    possiblyRead: async () => {
+      if (globs.length === 0) return null;
+      const now = await Promise.all(roots.map((root) => findMatches(shim, root, walkPatterns(globs, root))));
+      return hiddenOf(now.flat(), job)
+        .map(({ path }) => path)
+        .filter((path) => !known.has(path));
+    },
+  };
+}
+
+/** Matches of globs that lead out of the staged roots, where the job can see them. */
+async function matchesElsewhere(shim: string, job: EffectiveJob, globs: readonly PathRule[]): Promise<readonly string[]> {
+  const { fileRead, fileWrite } = job.permissions;
+  const trees = new Map<string, PathRule[]>();
+  for (const glob of globs) {
+    const base = literalBase(glob);
+    if (fileWrite.stage.some((root) => isWithin(base, root))) continue;
+    for (const tree of visibleTrees(base, fileRead)) trees.set(tree, [...(trees.get(tree) ?? []), glob]);
+  }
+  const found: string[] = [];
+  for (const [tree, rules] of trees) {
+    if (existsSync(tree)) found.push(...(await findMatches(shim, tree, walkPatterns(rules, tree))));
+  }
+  return found;
+}
+
+/** Of a projected root only what is allowed by name can hold a match. */
+function visibleTrees(base: string, fileRead: EffectiveJob['permissions']['fileRead']): readonly string[] {
+  if (fileRead.root === 'host') return [base];
+  return fileRead.allow.flatMap((rule) => {
+    const allowed = literalBase(rule);
+    if (isWithin(base, allowed)) return [base];
+    return isWithin(allowed, base) ? [allowed] : [];
+  });
+}
+
+/** Those of the candidates that are hidden, in the order of their paths: a directory before what lies in it. */
+function hiddenOf(candidates: readonly string[], job: EffectiveJob): readonly HiddenPath[] {
+  return matchHidden([...new Set(candidates)].sort(), job)
+    .filter((match) => !match.needsContent || holdsPrivateKey(readHead(match.path)))
+    .map((match) => hiddenPath(match.path, match.rule, job));
+}
+
+function hiddenPath(path: string, rule: PathRule, job: EffectiveJob): HiddenPath {
+  const pattern = rule.pattern.startsWith(`${job.workspace}/`) ? rule.pattern.slice(job.workspace.length + 1) : rule.pattern;
+  return { path, rule: rule.origin.layer === 'flag' ? rule.origin.name : `${originWords(rule.origin)} ${pattern}` };
+}
+
+/** The beginning of a regular file; empty when there is none to read. Never blocks on a FIFO. */
+function readHead(path: string): Uint8Array {
+  let fd: number;
+  try {
+    fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch (error) {
+    if (errnoOf(error) === undefined) throw error;
+    return new Uint8Array();
+  }
+  try {
+    if (!fstatSync(fd).isFile()) return new Uint8Array();
+    const head = Buffer.alloc(KEY_HEAD_BYTES);
+    return head.subarray(0, readSync(fd, head, 0, head.length, 0));
+  } catch (error) {
+    if (errnoOf(error) === undefined) throw error;
+    return new Uint8Array();
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function refuseUnnameable(unnameable: readonly { readonly root: number; readonly path: string }[], roots: readonly StagedRoot[]): void {
+  const [first] = unnameable;
+  if (first === undefined) return;
+  throw new ProofrunError('ERR_LAUNCH', {
+    message: `a name below ${roots[first.root]?.root ?? 'the workspace'} that would have to be hidden isn't UTF-8: ${JSON.stringify(Buffer.from(first.path, 'base64').toString('latin1'))}${unnameable.length > 1 ? ` and ${unnameable.length - 1} more` : ''}`,
+    hint: 'rename it, or leave out the rule that hides it',
+  });
+}
+
+function named(paths: readonly string[]): string {
+  return `${paths.slice(0, MOST_NAMED).join(', ')}${paths.length > MOST_NAMED ? ` and ${paths.length - MOST_NAMED} more` : ''}`;
+}
+
+function relativeRoot(root: StagedRoot, stage: string): StageRecord['roots'][number] {
+  return { root: root.root, upper: relative(stage, root.upper), work: relative(stage, root.work), preimage: relative(stage, root.preimage) };
+}
+
+/** Not synced: after a crash of the machine the layers below it aren't either. */
+function writeRecord(stage: string, record: StageRecord): void {
+  writeFileSync(join(stage, STAGE_RECORD), JSON.stringify(record), { mode: 0o600, flag: 'wx' });
+}

@@ -1,0 +1,281 @@
+import type { Change, ChangeKind, EntryFacts } from '../core/change.ts';
+import { encodePath, encodingOf, lossyTextOf, nameOf, parentOf, textOf, type BytePath } from './byte-path.ts';
+import { momentMs, type LayerFacts, type MergedEntry } from './entry-facts.ts';
+import { checkPreimage, type AppliedState, type RestoredState } from './preimage-check.ts';
+import type { Preimage } from './preimage.ts';
+import { leavesRoot } from './symlink-target.ts';
+
+/** A change with everything that a diff or an apply needs and that no record has to keep. */
+export interface StagedEntry {
+  readonly change: Change;
+  readonly path: BytePath;
+  /** Old path of a rename. */
+  readonly from: BytePath | undefined;
+  /** What the tree has now: at `from` for a rename, else at `path`. */
+  readonly before: LayerFacts | undefined;
+  readonly after: LayerFacts | undefined;
+  /** Where in the tree the content of `after` lies when the layer doesn't hold it. */
+  readonly source: BytePath | undefined;
+}
+
+export interface ChangeSetInput {
+  /** Index of the staged root. */
+  readonly root: number;
+  /** Absolute path of the staged root. */
+  readonly rootPath: string;
+  readonly entries: readonly MergedEntry[];
+  readonly preimage: Preimage;
+  /** Paths beneath the root that the job could not see. */
+  readonly hidden: readonly BytePath[];
+  readonly applied: ReadonlyMap<BytePath, AppliedState>;
+  readonly restored: ReadonlyMap<BytePath, RestoredState>;
+  readonly clockFellBack: boolean;
+  /** ignore: the job had a single-id map, so owners could not change, only look different. */
+  readonly ownership: 'compare' | 'ignore';
+  /** Why the host would run what lies at a path beneath the root. */
+  readonly executes: (relativePath: string) => string | undefined;
+}
+
+function sameXattrs(a: LayerFacts, b: LayerFacts): boolean {
+  return a.xattrs.length === b.xattrs.length && a.xattrs.every((x, i) => x.name === b.xattrs[i]?.name && x.value.equals(b.xattrs[i].value));
+}
+
+function sameContent(before: LayerFacts, after: LayerFacts): boolean {
+  switch (after.type) {
+    case 'file':
+      return before.sha256 !== undefined && before.sha256 === after.sha256;
+    case 'symlink':
+      return before.target === after.target;
+    case 'block':
+    case 'char':
+      return before.rdev.major === after.rdev.major && before.rdev.minor === after.rdev.minor;
+    case 'directory':
+    case 'fifo':
+    case 'socket':
+      return true;
+  }
+}
+
+function sameAttributes(before: LayerFacts, after: LayerFacts, ownership: 'compare' | 'ignore'): boolean {
+  if (ownership === 'compare' && (before.uid !== after.uid || before.gid !== after.gid)) {
+    return false;
+  }
+  return after.type === 'symlink' || (before.mode === after.mode && sameXattrs(before, after));
+}
+
+/** The kind of a change, or undefined when both sides are alike. mtime alone is no change. */
+export function kindOf(before: LayerFacts | undefined, after: LayerFacts | undefined, ownership: 'compare' | 'ignore'): ChangeKind | undefined {
+  if (after === undefined) {
+    return before === undefined ? undefined : 'deleted';
+  }
+  if (before === undefined) {
+    return 'added';
+  }
+  if (before.type !== after.type) {
+    return 'type_changed';
+  }
+  if (!sameContent(before, after)) {
+    return 'modified';
+  }
+  return sameAttributes(before, after, ownership) ? undefined : 'attributes';
+}
+
+/** Why an entry of the layer can't be carried over, in words. */
+export function unappliableReason(before: LayerFacts | undefined, after: LayerFacts | undefined): string | undefined {
+  if (after?.tooDeep === true || before?.tooDeep === true) return 'what lies below is too deep and was not read';
+  if (after === undefined) return undefined;
+  if (after.type === 'block' || after.type === 'char') return 'device node';
+  if (after.type === 'socket') return 'socket';
+  if (after.type === 'file' && (after.mode & 0o6000) !== 0) return (after.mode & 0o4000) !== 0 ? 'setuid bit' : 'setgid bit';
+  const capability = (facts: LayerFacts | undefined) => facts?.xattrs.find((x) => x.name === 'security.capability')?.value.toString('hex');
+  if (capability(after) !== undefined && capability(after) !== capability(before)) return 'file capabilities';
+  if (after.tooLarge) return 'larger than the limit for a staged file';
+  if (after.unreadable) return 'not readable in the stage';
+  if (after.unstable) return 'its content changed while it was read, or is no longer there';
+  return undefined;
+}
+
+function publicFacts(facts: LayerFacts): EntryFacts {
+  const target = facts.target === undefined ? undefined : textOf(facts.target);
+  return {
+    type: facts.type,
+    size: facts.size,
+    mode: facts.mode,
+    uid: facts.uid,
+    gid: facts.gid,
+    ...(facts.sha256 === undefined ? {} : { sha256: facts.sha256 }),
+    ...(facts.target === undefined ? {} : target === undefined ? { target: encodePath(facts.target, 'base64'), targetEncoding: 'base64' as const } : { target }),
+  };
+}
+
+function linesOf(facts: LayerFacts | undefined): number {
+  return facts?.sha256 === undefined ? 0 : facts.lines + (facts.endsOpen ? 1 : 0);
+}
+
+/** Line counts as far as they follow from one side alone; a modified text is left for the diff. */
+function countLines(kind: ChangeKind, before: LayerFacts | undefined, after: LayerFacts | undefined): { added: number | null; removed: number | null } {
+  if (before?.type !== 'file' && after?.type !== 'file') return { added: null, removed: null };
+  if (before?.hasNul === true || after?.hasNul === true) return { added: null, removed: null };
+  if (kind === 'attributes' || (before?.sha256 !== undefined && before.sha256 === after?.sha256)) return { added: 0, removed: 0 };
+  if (before?.type === 'file' && after?.type === 'file') return { added: null, removed: null };
+  return { added: linesOf(after), removed: linesOf(before) };
+}
+
+interface Draft {
+  readonly path: BytePath;
+  readonly from: BytePath | undefined;
+  readonly kind: ChangeKind;
+  readonly before: LayerFacts | undefined;
+  readonly after: LayerFacts | undefined;
+  readonly source: BytePath | undefined;
+  readonly conflict: string | undefined;
+}
+
+/** Deleted files of one content, to be taken once each. */
+interface Vanished {
+  readonly byName: Map<string, Draft[]>;
+  readonly inOrder: Draft[];
+  next: number;
+}
+
+/** Pairs each added file with a deleted one of the same content: the same name first, else the first in order. */
+function joinRenames(drafts: readonly Draft[]): Draft[] {
+  const gone = new Map<string, Vanished>();
+  for (const draft of drafts) {
+    const hash = draft.kind === 'deleted' && draft.before?.type === 'file' && draft.before.size > 0 ? draft.before.sha256 : undefined;
+    if (hash === undefined) continue;
+    const vanished = gone.get(hash) ?? { byName: new Map<string, Draft[]>(), inOrder: [], next: 0 };
+    gone.set(hash, vanished);
+    vanished.inOrder.push(draft);
+    const name = nameOf(draft.path);
+    const sameName = vanished.byName.get(name);
+    if (sameName === undefined) vanished.byName.set(name, [draft]);
+    else sameName.push(draft);
+  }
+  if (gone.size === 0) {
+    return [...drafts];
+  }
+  const taken = new Set<Draft>();
+  const renamed = new Map<Draft, Draft>();
+  const join = (draft: Draft, old: Draft): void => {
+    taken.add(old);
+    renamed.set(draft, { ...draft, kind: 'renamed', from: old.path, before: old.before, conflict: draft.conflict ?? old.conflict });
+  };
+  const arrived = drafts.flatMap((draft) => {
+    const hash = draft.kind === 'added' && draft.after?.type === 'file' ? draft.after.sha256 : undefined;
+    const vanished = hash === undefined ? undefined : gone.get(hash);
+    return vanished === undefined ? [] : [{ draft, vanished }];
+  });
+  // Two passes, so that a file of another name never takes the one that only moved to another directory.
+  for (const { draft, vanished } of arrived) {
+    const old = vanished.byName.get(nameOf(draft.path))?.shift();
+    if (old !== undefined) join(draft, old);
+  }
+  for (const { draft, vanished } of arrived) {
+    if (renamed.has(draft)) continue;
+    let old = vanished.inOrder[vanished.next];
+    while (old !== undefined && taken.has(old)) old = vanished.inOrder[++vanished.next];
+    if (old !== undefined) join(draft, old);
+  }
+  return drafts.filter((draft) => !taken.has(draft)).map((draft) => renamed.get(draft) ?? draft);
+}
+
+/** A directory that goes away can't go while something below it is in conflict. */
+function spreadConflicts(drafts: readonly Draft[]): Draft[] {
+  const below = new Map<BytePath, BytePath>();
+  for (const draft of drafts) {
+    if (draft.conflict === undefined) continue;
+    for (const path of draft.from === undefined ? [draft.path] : [draft.path, draft.from]) {
+      for (let above = parentOf(path); above !== ''; above = parentOf(above)) {
+        if (!below.has(above)) below.set(above, path);
+      }
+    }
+  }
+  return drafts.map((draft) => {
+    const reason = draft.before?.type === 'directory' && draft.after?.type !== 'directory' ? below.get(draft.path) : undefined;
+    return draft.conflict === undefined && reason !== undefined ? { ...draft, conflict: `${lossyTextOf(reason)} below it is in conflict` } : draft;
+  });
+}
+
+/** Directories with a change directly in them. */
+function impliedDirectories(drafts: readonly Draft[]): Set<BytePath> {
+  const implied = new Set<BytePath>();
+  for (const draft of drafts) {
+    implied.add(parentOf(draft.path));
+    if (draft.from !== undefined) implied.add(parentOf(draft.from));
+  }
+  return implied;
+}
+
+/**
+ * The exact changes of one staged root, in order of path. Pure: everything that was read is in the input. Line counts
+ * of modified texts are null; the host part fills them in.
+ */
+export function buildChanges(input: ChangeSetInput): StagedEntry[] {
+  const now = new Map<BytePath, LayerFacts | undefined>();
+  const links = new Map<BytePath, BytePath>();
+  for (const entry of input.entries) {
+    now.set(entry.path, entry.before);
+    const target = entry.after === undefined ? undefined : entry.after.target;
+    if (target !== undefined) links.set(entry.path, target);
+  }
+  const check = checkPreimage({
+    preimage: input.preimage,
+    hidden: input.hidden,
+    applied: input.applied,
+    restored: input.restored,
+    clockFellBack: input.clockFellBack,
+    now: (path) => now.get(path),
+  });
+
+  const drafts: Draft[] = [];
+  for (const entry of input.entries) {
+    const { path, before, source } = entry;
+    if (path === '' || input.applied.has(path)) continue;
+    // What shows through from a moved directory but was hidden was never in the job's view.
+    const after = source !== undefined && check.isHidden(source) ? undefined : entry.after;
+    const kind = kindOf(before, after, input.ownership);
+    if (kind === undefined) continue;
+    drafts.push({ path, from: undefined, kind, before, after, source, conflict: check.conflictAt(path, before, kind === 'attributes') });
+  }
+  const finished = spreadConflicts(joinRenames(drafts));
+  const implied = impliedDirectories(finished);
+
+  return finished.map((draft) => {
+    const { path, from, kind, before, after } = draft;
+    const encoding = encodingOf(from === undefined ? [path] : [path, from]);
+    const executes = input.executes(lossyTextOf(path)) ?? (from === undefined ? undefined : input.executes(lossyTextOf(from)));
+    const unappliable = unappliableReason(before, after);
+    const lines = countLines(kind, before, after);
+    const leaves = after?.target !== undefined && leavesRoot(path, after.target, input.rootPath, (at) => links.get(at));
+    const isImplied = (kind === 'added' || kind === 'deleted') && (after ?? before)?.type === 'directory' && implied.has(path) && draft.conflict === undefined && unappliable === undefined;
+    const change: Change = {
+      root: input.root,
+      path: encodePath(path, encoding),
+      encoding,
+      kind,
+      ...(before === undefined ? {} : { before: publicFacts(before) }),
+      ...(after === undefined ? {} : { after: publicFacts(after) }),
+      ...(from === undefined ? {} : { from: encodePath(from, encoding) }),
+      binary: before?.hasNul === true || after?.hasNul === true,
+      addedLines: lines.added,
+      removedLines: lines.removed,
+      ...(executes === undefined ? {} : { executes }),
+      ...(unappliable === undefined ? {} : { unappliable }),
+      ...(leaves ? { leavesRoot: true } : {}),
+      ...(draft.conflict === undefined
+        ? {}
+        : {
+            conflict: {
+              reason: draft.conflict,
+              stagedSha256: after?.sha256 ?? null,
+              hereSha256: before?.sha256 ?? null,
+              stagedTimeMs: after === undefined ? null : momentMs(after.mtime),
+              hereTimeMs: before === undefined ? null : momentMs(before.mtime),
+            },
+          }),
+      ...(isImplied ? { implied: true } : {}),
+    };
+    return { change, path, from, before, after, source: draft.source };
+  });
+}

@@ -1,0 +1,156 @@
+import { ancestorsOf, isWithin, lossyTextOf, type BytePath } from './byte-path.ts';
+import { compareMoments, type LayerFacts, type Moment } from './entry-facts.ts';
+import type { Preimage } from './preimage.ts';
+
+/** What an apply of this run left at a path (see AppliedPath). */
+export interface AppliedState {
+  readonly state: 'present' | 'absent';
+  readonly dev: bigint;
+  readonly ino: bigint;
+}
+
+/** The ctime that a path has because an apply of ours was rolled back. */
+export interface RestoredState {
+  readonly dev: bigint;
+  readonly ino: bigint;
+  readonly ctime: Moment;
+}
+
+export interface PreimageContext {
+  readonly preimage: Preimage;
+  /** Paths that the job could not see. */
+  readonly hidden: readonly BytePath[];
+  readonly applied: ReadonlyMap<BytePath, AppliedState>;
+  readonly restored: ReadonlyMap<BytePath, RestoredState>;
+  /** The wall clock was set back since T0: a ctime proves nothing. */
+  readonly clockFellBack: boolean;
+  /** What the tree has at a path now; asked for ancestors of changed paths only. */
+  readonly now: (path: BytePath) => LayerFacts | undefined;
+}
+
+export interface PreimageCheck {
+  /** Why the tree at this path isn't what it was when the run began, in words; undefined when it is. */
+  conflictAt(path: BytePath, before: LayerFacts | undefined, attributesOnly: boolean): string | undefined;
+  isHidden(path: BytePath): boolean;
+}
+
+const SINCE = 'since the run began';
+
+/**
+ * Compares the tree as it is with the tree as the walk before the run saw it: presence and identity of the path and of
+ * every directory above it, and ctime against T0. Pure.
+ */
+export function checkPreimage(context: PreimageContext): PreimageCheck {
+  const { preimage, applied } = context;
+  const hidden = new Set<string>(context.hidden);
+
+  const isHidden = (path: BytePath): boolean => hidden.size > 0 && (hidden.has(path) || ancestorsOf(path).some((above) => hidden.has(above)));
+
+  const identity = (path: BytePath, now: LayerFacts | undefined): string | undefined => {
+    const done = applied.get(path);
+    if (done !== undefined) {
+      if (done.state === 'absent') {
+        return now === undefined ? undefined : `created ${SINCE}`;
+      }
+      if (now === undefined) {
+        return `removed ${SINCE}`;
+      }
+      return now.dev === done.dev && now.ino === done.ino ? undefined : `replaced ${SINCE}`;
+    }
+    const entry = preimage.entry(path);
+    if (entry === undefined) {
+      return now === undefined ? undefined : `created ${SINCE}`;
+    }
+    if (now === undefined) {
+      return `removed ${SINCE}`;
+    }
+    if (entry.type !== undefined && entry.type !== now.type) {
+      return `replaced ${SINCE}`;
+    }
+    const directory = entry.type === 'directory' ? preimage.directory(path) : undefined;
+    if (directory !== undefined) {
+      if (directory.ino === 0n) {
+        return `replaced ${SINCE}`;
+      }
+      return directory.dev === now.dev && directory.ino === now.ino ? undefined : `replaced ${SINCE}`;
+    }
+    return !preimage.inodesComparable || entry.ino === now.ino ? undefined : `replaced ${SINCE}`;
+  };
+
+  const known = new Map<BytePath, string | undefined>();
+  const ancestor = (path: BytePath): string | undefined => {
+    if (known.has(path)) {
+      return known.get(path);
+    }
+    const now = context.now(path);
+    const found = identity(path, now);
+    const name = lossyTextOf(path);
+    const reason = found !== undefined ? `the directory ${name} was ${found}` : now?.unreadable === true ? `the directory ${name} can't be read` : undefined;
+    known.set(path, reason);
+    return reason;
+  };
+
+  const conflictAt = (path: BytePath, before: LayerFacts | undefined, attributesOnly: boolean): string | undefined => {
+    if (before !== undefined && isHidden(path)) {
+      return 'the job could not see what is here';
+    }
+    for (const above of ancestorsOf(path)) {
+      const reason = ancestor(above);
+      if (reason !== undefined) {
+        return reason;
+      }
+    }
+    if (before?.unstable === true) {
+      return 'it changed while it was read';
+    }
+    if (before?.mount === true) {
+      return 'a filesystem is mounted here';
+    }
+    const differs = identity(path, before);
+    if (differs !== undefined) {
+      return differs;
+    }
+    if (before === undefined || applied.has(path)) {
+      return undefined;
+    }
+    if (before.type === 'directory') {
+      // The ctime of a directory moves with every entry; its attributes were recorded instead.
+      const was = preimage.directory(path);
+      const same = was !== undefined && was.mode === before.mode && was.uid === before.uid && was.gid === before.gid;
+      return attributesOnly && !same ? `its attributes were changed ${SINCE}` : undefined;
+    }
+    const restored = context.restored.get(path);
+    if (restored !== undefined && restored.dev === before.dev && restored.ino === before.ino && compareMoments(restored.ctime, before.ctime) === 0) {
+      return undefined;
+    }
+    if (compareMoments(before.ctime, preimage.t0) >= 0) {
+      return 'changed after the run began';
+    }
+    return context.clockFellBack ? `the clock was set back ${SINCE}, so its time proves nothing` : undefined;
+  };
+  return { conflictAt, isHidden };
+}
+
+/** Clocks read together on this machine. */
+export interface ClockReading {
+  readonly bootId: string;
+  readonly realMinusBootNs: bigint;
+  readonly realMs: number;
+}
+
+/**
+ * True when the wall clock was set back since the walk. REALTIME and BOOTTIME are slewed alike, so their difference
+ * moves only when somebody sets the clock; after a reboot only a clock that is behind T0 shows.
+ */
+export function clockFellBack(preimage: Preimage, now: ClockReading): boolean {
+  const toleranceNs = 2_000_000n;
+  if (preimage.bootId !== '' && preimage.bootId === now.bootId) {
+    return now.realMinusBootNs < preimage.realMinusBootNs - toleranceNs;
+  }
+  return now.realMs < preimage.t0.seconds * 1000;
+}
+
+/** Paths that lie in one of the given directories, or are one of them. */
+export function withinAny(path: BytePath, directories: readonly BytePath[]): boolean {
+  return directories.some((directory) => isWithin(path, directory));
+}
