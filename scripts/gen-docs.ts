@@ -5,7 +5,8 @@ import { ERRORS, type ErrorCode } from '../src/core/error-codes.ts';
 import { EXIT_CODES } from '../src/core/errors.ts';
 import type { JsonObject } from '../src/core/json.ts';
 import { exitCodeRows } from '../src/cli/exit-codes.ts';
-import { COMMAND_GROUPS, COMMAND_NAMES, commandRow, EXCLUSIVE, FLAG_SECTIONS, flagRow, flagsOf, flagText, type CommandName, type FlagKey } from '../src/cli/flags.ts';
+import { COMMAND_GROUPS, COMMAND_NAMES, commandRow, type CommandName } from '../src/cli/command-table.ts';
+import { EXCLUSIVE, FLAG_SECTIONS, flagRow, flagsOf, flagText, type FlagKey } from '../src/cli/flags.ts';
 import { flagSynopsis } from '../src/cli/help.ts';
 import { JOURNAL_KINDS } from '../src/runner/journal.ts';
 import { compileDirectory } from '../src/policy/load.host.ts';
@@ -44,14 +45,22 @@ function code(text: string): string {
 // The command line.
 
 function cliPage(): string {
-  const groups = COMMAND_GROUPS.map((group) => `**${group}**: ${COMMAND_NAMES.filter((name) => commandRow(name).group === group).map((name) => `[${code(name)}](#job-${name.replace(' ', '-')})`).join(' ')}`);
+  const groups = COMMAND_GROUPS.map(
+    (group) =>
+      `**${group}**: ${COMMAND_NAMES.filter((name) => commandRow(name).group === group)
+        .map((name) => `[${code(name)}](#job-${name.replace(' ', '-')})`)
+        .join(' ')}`,
+  );
   return page(
     'Command line',
     'The command is `job`. Results go to stdout, its own lines to stderr. `--json` writes JSON with snake_case keys instead of text. The first word that is no flag ends the flags of `job run`: what follows belongs to the program.',
     groups.join('\n\n'),
     ...COMMAND_NAMES.map(commandSection),
     '## Flags that contradict each other',
-    table(['At most one of', 'Because'], EXCLUSIVE.map(({ flags, why }) => [flags.map((key) => code(flagText(key))).join(', '), why])),
+    table(
+      ['At most one of', 'Because'],
+      EXCLUSIVE.map(({ flags, why }) => [flags.map((key) => code(flagText(key))).join(', '), why]),
+    ),
   );
 }
 
@@ -61,9 +70,18 @@ function commandSection(name: CommandName): string {
   const blocks = [`## job ${name}`, `${row.summary}.`, `\`\`\`text\n${usage.join('\n')}\n\`\`\``, ...row.about];
   for (const section of FLAG_SECTIONS) {
     const keys = flagsOf(name).filter((key) => flagRow(key).section === section);
-    if (keys.length > 0) blocks.push(table([section, 'Meaning'], keys.map((key) => [code(flagSynopsis(key).trim()), flagMeaning(key)])));
+    if (keys.length > 0) {
+      blocks.push(
+        table(
+          [section, 'Meaning'],
+          keys.map((key) => [code(flagSynopsis(key).trim()), flagMeaning(key)]),
+        ),
+      );
+    }
   }
-  if (row.examples.length > 0) blocks.push(`\`\`\`sh\n${row.examples.map(([line, meaning]) => (meaning === '' ? line : `${line}  # ${meaning}`)).join('\n')}\n\`\`\``);
+  if (row.examples.length > 0) {
+    blocks.push(`\`\`\`sh\n${row.examples.map(([line, meaning]) => (meaning === '' ? line : `${line}  # ${meaning}`)).join('\n')}\n\`\`\``);
+  }
   return blocks.join('\n\n');
 }
 
@@ -75,7 +93,11 @@ function flagMeaning(key: FlagKey): string {
 // Exit codes and errors.
 
 function exitCodePage(): string {
-  return page('Exit codes', "`job run`, `job wait` and `job attach` exit with the command's own code. Every other code is one of these; a command that itself exits with one of them can be told apart by `--result FILE` or `job status --json`.", table(['Code', 'Meaning'], exitCodeRows()));
+  return page(
+    'Exit codes',
+    "`job run`, `job wait` and `job attach` exit with the command's own code. Every other code is one of these; a command that itself exits with one of them can be told apart by `--result FILE` or `job status --json`.",
+    table(['Code', 'Meaning'], exitCodeRows()),
+  );
 }
 
 function errorPage(): string {
@@ -83,7 +105,11 @@ function errorPage(): string {
     const { kind, summary } = ERRORS[name];
     return [code(name), summary, String(EXIT_CODES[kind])];
   });
-  return page('Errors', 'With `--json` an error is one line on stdout: `{"error":{"code","kind","message","hint","exit_code","data"}}`. Without, `job: MESSAGE` on stderr, and below it what to do next.', table(['Code', 'When', 'Exit code'], rows));
+  return page(
+    'Errors',
+    'With `--json` an error is one line on stdout: `{"error":{"code","kind","message","hint","exit_code","data"}}`. Without, `job: MESSAGE` on stderr, and below it what to do next.',
+    table(['Code', 'When', 'Exit code'], rows),
+  );
 }
 
 // Files.
@@ -94,7 +120,9 @@ function readSchemas(root: string): ReadonlyMap<string, JsonObject> {
     if (!isObject(value)) throw new Error(`${name} is no object`);
     return [name, value];
   };
-  return new Map(['job.schema.json', 'policy.schema.json', 'profile.schema.json', 'run-bundle.schema.json', 'run.schema.json', 'journal.schema.json'].map(read));
+  return new Map(
+    ['job.schema.json', 'policy.schema.json', 'profile.schema.json', 'run-bundle.schema.json', 'run.schema.json', 'journal.schema.json'].map(read),
+  );
 }
 
 function fieldsOf(name: string, schemas: ReadonlyMap<string, JsonObject>): readonly SchemaField[] {
@@ -104,7 +132,10 @@ function fieldsOf(name: string, schemas: ReadonlyMap<string, JsonObject>): reado
 }
 
 function fieldTable(fields: readonly SchemaField[], title = 'Key'): string {
-  return table([title, 'Form', 'Meaning'], fields.map((field) => [`${code(field.path)}${field.required ? ' *' : ''}`, field.form, field.description]));
+  return table(
+    [title, 'Form', 'Meaning'],
+    fields.map((field) => [`${code(field.path)}${field.required ? ' *' : ''}`, field.form, field.description]),
+  );
 }
 
 function jobFilePage(schemas: ReadonlyMap<string, JsonObject>): string {
@@ -113,13 +144,17 @@ function jobFilePage(schemas: ReadonlyMap<string, JsonObject>): string {
     'YAML 1.2 (or JSON): one document, no custom tags, no repeated keys. Paths are relative to the file. Unknown keys are errors; keys that begin with `x-` are ignored. `job init` writes one with comments, `job policy check` checks one, `job schema job` prints the schema. Required keys carry a star.',
     fieldTable(fieldsOf('job.schema.json', schemas)),
     '## Absent, empty and stated',
-    "A section that is absent says nothing: the mode decides. A section with rules and without `default_action` denies what no rule names. `allow: []` allows nothing. No network section in default mode means a public network; under `safe` and `strict` it means none.",
+    'A section that is absent says nothing: the mode decides. A section with rules and without `default_action` denies what no rule names. `allow: []` allows nothing. No network section in default mode means a public network; under `safe` and `strict` it means none.',
   );
 }
 
 async function policyPage(root: string, schemas: ReadonlyMap<string, JsonObject>): Promise<string> {
   const presets = await compileDirectory(join(root, 'policies'));
-  const layers = (list: readonly CompiledLayer[]): string => table(['Name', 'What it is', 'Digest'], list.map((layer) => [code(layer.name), layer.description ?? '', code(layer.sha256.slice(0, 12))]));
+  const layers = (list: readonly CompiledLayer[]): string =>
+    table(
+      ['Name', 'What it is', 'Digest'],
+      list.map((layer) => [code(layer.name), layer.description ?? '', code(layer.sha256.slice(0, 12))]),
+    );
   return page(
     'Policies and profiles',
     'A profile is a file of grants; grants from profiles, the job file and flags are joined. A policy is a file of ceilings and denials; ceilings are intersected. A grant above a ceiling is refused and both lines are named. `job policy show NAME` prints one, `job policy explain` says which line decides.',
@@ -133,12 +168,21 @@ async function policyPage(root: string, schemas: ReadonlyMap<string, JsonObject>
     fieldTable(fieldsOf('profile.schema.json', schemas)),
     '## Sensitive paths',
     'Hidden under --safe and --strict; a job that grants, stages or uses one is refused unless `--allow-read PATH` names it.',
-    table(['Path', 'Tool', 'Source'], presets.sensitive.host.map((entry) => [code(entry.path), entry.tool, entry.source])),
+    table(
+      ['Path', 'Tool', 'Source'],
+      presets.sensitive.host.map((entry) => [code(entry.path), entry.tool, entry.source]),
+    ),
     'In the workspace:',
-    table(['Name', 'Tool', 'Only when'], presets.sensitive.workspace.map((entry) => [code(entry.path), entry.tool, entry.privateKey === true ? 'it holds a private key' : 'always'])),
+    table(
+      ['Name', 'Tool', 'Only when'],
+      presets.sensitive.workspace.map((entry) => [code(entry.path), entry.tool, entry.privateKey === true ? 'it holds a private key' : 'always']),
+    ),
     '## What the host runs by itself',
     'Staged like any other file, listed first in a review, and applied only with `--allow-exec PATH`.',
-    table(['Paths', 'Tool', 'When', 'Source'], presets.executes.entries.map((entry) => [entry.paths.map(code).join(' '), entry.tool, entry.when, entry.source])),
+    table(
+      ['Paths', 'Tool', 'When', 'Source'],
+      presets.executes.entries.map((entry) => [entry.paths.map(code).join(' '), entry.tool, entry.when, entry.source]),
+    ),
   );
 }
 
@@ -155,8 +199,19 @@ function bundlePage(schemas: ReadonlyMap<string, JsonObject>): string {
 
 function journalPage(schemas: ReadonlyMap<string, JsonObject>): string {
   const fields = fieldsOf('journal.schema.json', schemas).filter((field) => !field.path.startsWith('data.'));
-  const common = fields.map((field) => (field.path === 'kind' ? { ...field, form: 'text', description: 'One of those below.' } : field.path === 'operation' ? { ...field, description: 'The one process run of the attempt; null for events about no single operation.' } : field));
-  const kinds = Object.entries(JOURNAL_KINDS).map(([kind, row]) => [code(kind), row.operation ? 'yes' : 'no', row.cause.map(code).join(' ') || '-', row.data.map(code).join(' ') || '-']);
+  const common = fields.map((field) =>
+    field.path === 'kind'
+      ? { ...field, form: 'text', description: 'One of those below.' }
+      : field.path === 'operation'
+        ? { ...field, description: 'The one process run of the attempt; null for events about no single operation.' }
+        : field,
+  );
+  const kinds = Object.entries(JOURNAL_KINDS).map(([kind, row]) => [
+    code(kind),
+    row.operation ? 'yes' : 'no',
+    row.cause.map(code).join(' ') || '-',
+    row.data.map(code).join(' ') || '-',
+  ]);
   return page(
     'Event journal',
     '`job run --journal FILE` appends one JSON object a line, each on disk before the run goes on. It tells the life of a run and nothing else: no file changes, no outputs, no controls. Several runs may write to one file; a torn last line is repaired by the next writer. The order of lines is the order of writing, not of effects outside. `job schema journal` prints the schema.',

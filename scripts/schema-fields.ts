@@ -71,7 +71,8 @@ function resolve(node: JsonObject, state: Walk): { readonly node: JsonObject | u
   const [file = '', pointer = ''] = reference.split('#');
   const document = file === '' ? state.schema : state.library.get(file);
   if (document === undefined) throw new Error(`no schema ${file}`);
-  const key = `${String(document['$id'])}#${pointer}`;
+  const { $id } = document;
+  const key = `${typeof $id === 'string' ? $id : ''}#${pointer}`;
   if (state.open.includes(key)) return { node: undefined, state };
   let found: JsonValue = document;
   for (const step of pointer.split('/').slice(1)) found = isObject(found) ? (found[step] ?? null) : null;

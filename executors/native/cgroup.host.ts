@@ -1,22 +1,13 @@
-import { accessSync, constants, mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, watch, writeFileSync, type FSWatcher } from 'node:fs';
+import { mkdirSync, rmdirSync, watch, writeFileSync, type FSWatcher } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ProofrunError, errnoOf, messageOf } from '../../src/core/errors.ts';
-import { parseControllers, parseCgroupMounts, parseFlatKeyed, parseMembers, parseMembership } from './cgroup-files.ts';
-import {
-  LIMIT_CONTROLLERS,
-  decideCgroups,
-  reach,
-  roundLimits,
-  type CgroupFacts,
-  type CgroupLimits,
-  type CgroupPlace,
-  type CgroupSupport,
-  type LegacyFacts,
-  type ScopeSupport,
-  type UnifiedFacts,
-} from './cgroup.ts';
+import { parseFlatKeyed, parseMembers } from './cgroup-files.ts';
+import { readOr, subdirectories } from './cgroup-read.host.ts';
+import { roundLimits, type CgroupLimits, type CgroupPlace, type CgroupSupport } from './cgroup.ts';
 import { readFacts, readPeaks, type CgroupDirectory, type CgroupFact, type CgroupPeaks } from './cgroup-facts.host.ts';
+
+export { detectCgroups, type DetectOptions } from './cgroup-detect.host.ts';
 
 /** The parent of the groups of all runs below one place. */
 const PARENT = 'proofrun';
@@ -24,102 +15,6 @@ const PARENT = 'proofrun';
 const ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 /** How long a killed group may take to become empty, and a directory to be free, before it is reported as left. */
 const PATIENCE_MS = 5000;
-
-export interface DetectOptions {
-  /** Decides whether the caller may write a path. Default: access(2). */
-  readonly canWrite?: (path: string) => boolean;
-  /** Default: the caller's. */
-  readonly uid?: number;
-}
-
-function readOr(path: string, otherwise: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch {
-    return otherwise;
-  }
-}
-
-function exists(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false }) !== undefined;
-}
-
-function mayWrite(path: string): boolean {
-  try {
-    accessSync(path, constants.W_OK);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-function subdirectories(path: string): readonly string[] {
-  try {
-    return readdirSync(path, { withFileTypes: true })
-      .filter((entry) => entry.isDirectory())
-      .map(({ name }) => name);
-  } catch {
-    return [];
-  }
-}
-
-/** True when swap is counted, false when memory is and swap isn't, undefined when no directory with memory was found. */
-function swapIn(directory: string): boolean | undefined {
-  for (const candidate of [directory, ...subdirectories(directory).map((name) => join(directory, name))]) {
-    if (exists(join(candidate, 'memory.max'))) return exists(join(candidate, 'memory.swap.max'));
-  }
-  return undefined;
-}
-
-function readScope(root: string, uid: number): ScopeSupport | undefined {
-  const program = ['/usr/bin/systemd-run', '/bin/systemd-run'].find((path) => {
-    const facts = statSync(join(root, path), { throwIfNoEntry: false });
-    return facts?.isFile() === true && (root !== '/' || facts.uid === 0);
-  });
-  const runtime = `/run/user/${uid}`;
-  if (program === undefined || !exists(join(root, runtime, 'systemd/private'))) return undefined;
-  const manager = join(root, `/sys/fs/cgroup/user.slice/user-${uid}.slice/user@${uid}.service`);
-  const delegated = parseControllers(readOr(join(manager, 'cgroup.controllers'), ''));
-  const controllers = LIMIT_CONTROLLERS.filter((name) => delegated.includes(name));
-  return controllers.length === 0 ? undefined : { program, environment: { XDG_RUNTIME_DIR: runtime }, controllers };
-}
-
-/**
- * Looks at the control groups of this process: v1, v2 and hybrid layouts. `root` is `/`, or the top of a copied tree that
- * holds proc/self/{cgroup,mountinfo} and the mounted directories. Never throws; what can't be read counts as not there.
- */
-export function detectCgroups(root = '/', options: DetectOptions = {}): CgroupSupport {
-  const canWrite = options.canWrite ?? mayWrite;
-  const membership = parseMembership(readOr(join(root, 'proc/self/cgroup'), ''));
-  const mounts = parseCgroupMounts(readOr(join(root, 'proc/self/mountinfo'), '')).map((mount) => ({ ...mount, mountPoint: join(root, mount.mountPoint) }));
-
-  const legacy = new Map<string, LegacyFacts>();
-  const unified: UnifiedFacts[] = [];
-  for (const entry of membership) {
-    const reached = reach(mounts, entry);
-    if (reached === undefined) continue;
-    const { mount, directory } = reached;
-    if (mount.version === 1) {
-      legacy.set(directory, { directory, writable: !mount.readOnly && canWrite(directory), hasSwap: exists(join(directory, 'memory.memsw.limit_in_bytes')) });
-      continue;
-    }
-    for (let at = directory; ; at = join(at, '..')) {
-      unified.push({
-        directory: at,
-        controllers: parseControllers(readOr(join(at, 'cgroup.controllers'), '')),
-        subtreeControl: parseControllers(readOr(join(at, 'cgroup.subtree_control'), '')),
-        writable: !mount.readOnly && canWrite(at) && canWrite(join(at, 'cgroup.procs')) && canWrite(join(at, 'cgroup.subtree_control')),
-        members: parseMembers(readOr(join(at, 'cgroup.procs'), '')).length,
-        isHierarchyRoot: exists(join(at, 'cgroup.procs')) && !exists(join(at, 'cgroup.events')),
-        hasSwap: swapIn(at),
-      });
-      if (at === mount.mountPoint) break;
-    }
-  }
-  const uid = options.uid ?? process.getuid?.() ?? 0;
-  const facts: CgroupFacts = { membership, mounts, legacy, unified, scope: readScope(root, uid) };
-  return decideCgroups(facts);
-}
 
 /** The control group of one run, in every hierarchy that it uses. The caller removes it. */
 export interface Cgroup {

@@ -37,9 +37,19 @@ static void join_cgroup(const char *procs) {
 }
 
 /*
- * Targets for the network probes, in the caller's own network: an abstract unix socket and a TCP listener on 127.0.0.1.
+ * Targets for the probes, in the caller's own network: an abstract unix socket, one with a path, and TCP on 127.0.0.1.
  * They live as long as this process, so a refused probe can't be explained by nobody listening.
  */
+static void listen_path(const char *path) {
+  struct sockaddr_un local = {.sun_family = AF_UNIX};
+  if (strlen(path) >= sizeof local.sun_path) return; /* the host probes such a path with open(2) alone */
+  memcpy(local.sun_path, path, strlen(path));
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) fail("socket", "AF_UNIX");
+  if (bind(fd, (struct sockaddr *)&local, sizeof local) != 0) fail("bind", path);
+  if (listen(fd, 8) != 0) fail("listen", path);
+}
+
 static void open_listeners(const char *abstract) {
   struct sockaddr_un local = {.sun_family = AF_UNIX};
   size_t length = strlen(abstract);
@@ -127,6 +137,8 @@ static void copy_file(struct cursor *cursor) {
   ssize_t length = read_file(source, &text);
   if (length < 0) fail("read", source);
   put_file(path, mode, text, (size_t)length);
+  uint64_t uid = take_number(cursor), gid = take_number(cursor);
+  own(path, uid, gid);
   free(text);
 }
 
@@ -134,7 +146,10 @@ static void operate(const struct frame *frame) {
   struct cursor cursor = cursor_of(frame);
   switch (frame->type) {
     case OP_CGROUP: join_cgroup(take_string(&cursor)); break;
-    case OP_LISTEN: open_listeners(take_string(&cursor)); break;
+    case OP_LISTEN:
+      open_listeners(take_string(&cursor));
+      listen_path(take_string(&cursor));
+      break;
     case OP_UNSHARE: unshare_namespaces(&cursor); break;
     case OP_BASE: make_tmpfs(take_string(&cursor), 0755, 0, geteuid(), getegid()); break;
     case OP_DIR: make_directory(&cursor); break;

@@ -40,14 +40,14 @@ enum {
 /* Frames to outer: operations, in order. */
 enum {
   OP_CGROUP = 'c',   /* string path of cgroup.procs */
-  OP_LISTEN = 'L',   /* probe targets in the caller's network: abstract socket and TCP on 127.0.0.1 */
+  OP_LISTEN = 'L',   /* string abstract name, string path: probe targets in the caller's network, TCP on 127.0.0.1 too */
   OP_UNSHARE = 'U',  /* u64 flags, u64 map (0 or 1), u64 uid, u64 gid */
   OP_BASE = 'B',     /* string directory: mount the private tmpfs there */
   OP_DIR = 'd',      /* string path, u64 mode, u64 uid, u64 gid */
   OP_LIKE = 'k',     /* string path, string model: copy mode, owner, times of a directory */
   OP_SYMLINK = 'l',  /* string target, string path */
   OP_FILE = 'f',     /* string path, u64 mode, bytes */
-  OP_COPY = 'y',     /* string source, string path, u64 mode: copy a small host file */
+  OP_COPY = 'y',     /* string source, string path, u64 mode, u64 uid, u64 gid: copy a small host file */
   OP_WHITEOUT = 'w', /* string path */
   OP_OVERLAY = 'o',  /* string target, u64 flags, string upper, string work, strings lowers */
   OP_BIND = 'b',     /* string source, string target, u64 flags */

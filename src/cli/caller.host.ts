@@ -10,7 +10,12 @@ export function callerFacts(context: CliContext): CallerFacts {
   const { env, cwd } = context;
   const user = userInfo();
   const home = env.HOME !== undefined && isAbsolute(env.HOME) ? env.HOME : user.homedir;
-  if (!isAbsolute(home)) throw new ProofrunError('ERR_USAGE', { message: `no home: HOME is ${JSON.stringify(env.HOME ?? '')} and the user database gives ${JSON.stringify(user.homedir)}`, hint: 'export HOME=/an/absolute/directory' });
+  if (!isAbsolute(home)) {
+    throw new ProofrunError('ERR_USAGE', {
+      message: `no home: HOME is ${JSON.stringify(env.HOME ?? '')} and the user database gives ${JSON.stringify(user.homedir)}`,
+      hint: 'export HOME=/an/absolute/directory',
+    });
+  }
   const config = env.XDG_CONFIG_HOME !== undefined && isAbsolute(env.XDG_CONFIG_HOME) ? env.XDG_CONFIG_HOME : join(home, '.config');
   return {
     currentDirectory: cwd,

@@ -1,5 +1,6 @@
 import type { CliContext } from './context.ts';
-import type { CommandName, FlagValues } from './flags.ts';
+import type { CommandName } from './command-table.ts';
+import type { FlagValues } from './flags.ts';
 
 /** A command line after the parser: flags known, units converted, contradictions refused. */
 export interface ParsedArgs {

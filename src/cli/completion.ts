@@ -1,4 +1,5 @@
-import { choicesOf, COMMAND_NAMES, type CommandName, type CommandRow, commandRow, type FlagKey, flagRow, flagsOf, flagText } from './flags.ts';
+import { COMMAND_NAMES, type CommandName, type CommandRow, commandRow } from './command-table.ts';
+import { choicesOf, type FlagKey, flagRow, flagsOf, flagText } from './flags.ts';
 
 export const SHELLS = ['bash', 'zsh', 'fish'] as const;
 export type Shell = (typeof SHELLS)[number];
@@ -26,17 +27,46 @@ function typed(key: FlagKey): readonly string[] {
 }
 
 function bashScript(): string {
-  const lines = ['# bash completion for job; made by `job completion`', '_job() {', '  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]:-} position=2 i flags= files= words=', '  COMPREPLY=()'];
-  lines.push('  if [ "$COMP_CWORD" -eq 1 ]; then', `    COMPREPLY=($(compgen -W '${FIRST_WORDS.join(' ')} --help --version' -- "$current"))`, '    return', '  fi');
+  const lines = [
+    '# bash completion for job; made by `job completion`',
+    '_job() {',
+    '  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]:-} position=2 i flags= files= words=',
+    '  COMPREPLY=()',
+  ];
+  lines.push(
+    '  if [ "$COMP_CWORD" -eq 1 ]; then',
+    `    COMPREPLY=($(compgen -W '${FIRST_WORDS.join(' ')} --help --version' -- "$current"))`,
+    '    return',
+    '  fi',
+  );
   for (const family of FAMILIES) {
     const members = COMMAND_NAMES.filter((name) => name.startsWith(`${family} `)).map((name) => name.slice(family.length + 1));
-    lines.push(`  if [ "$command" = ${family} ]; then`, '    if [ "$COMP_CWORD" -eq 2 ]; then', `      COMPREPLY=($(compgen -W '${members.join(' ')}' -- "$current"))`, '      return', '    fi', '    command="$command ${COMP_WORDS[2]}" position=3', '  fi');
+    lines.push(
+      `  if [ "$command" = ${family} ]; then`,
+      '    if [ "$COMP_CWORD" -eq 2 ]; then',
+      `      COMPREPLY=($(compgen -W '${members.join(' ')}' -- "$current"))`,
+      '      return',
+      '    fi',
+      '    command="$command ${COMP_WORDS[2]}" position=3',
+      '  fi',
+    );
   }
   lines.push('  case "$command" in');
   for (const name of COMMAND_NAMES) {
     lines.push(...bashCommand(name));
   }
-  lines.push('  esac', '  if [[ $current == -* ]]; then', '    COMPREPLY=($(compgen -W "$flags" -- "$current"))', '  elif [ "$files" = 1 ]; then', '    COMPREPLY=($(compgen -f -- "$current"))', '  else', '    COMPREPLY=($(compgen -W "$words" -- "$current"))', '  fi', '}', 'complete -o filenames -o bashdefault -F _job job');
+  lines.push(
+    '  esac',
+    '  if [[ $current == -* ]]; then',
+    '    COMPREPLY=($(compgen -W "$flags" -- "$current"))',
+    '  elif [ "$files" = 1 ]; then',
+    '    COMPREPLY=($(compgen -f -- "$current"))',
+    '  else',
+    '    COMPREPLY=($(compgen -W "$words" -- "$current"))',
+    '  fi',
+    '}',
+    'complete -o filenames -o bashdefault -F _job job',
+  );
   return `${lines.join('\n')}\n`;
 }
 
@@ -50,7 +80,7 @@ function bashCommand(name: CommandName): readonly string[] {
     lines.push(
       '      for ((i = position; i < COMP_CWORD; i++)); do',
       '        case "${COMP_WORDS[i]}" in',
-      "          --) i=$((i + 1)); break ;;",
+      '          --) i=$((i + 1)); break ;;',
       `          ${taking.join('|')}) i=$((i + 1)) ;;`,
       '          -*) ;;',
       '          *) break ;;',
@@ -109,7 +139,8 @@ function fishScript(): string {
   }
   for (const name of COMMAND_NAMES) {
     const [first = name, second] = name.split(' ');
-    const condition = second === undefined ? `__fish_seen_subcommand_from ${first}` : `__fish_seen_subcommand_from ${first}; and __fish_seen_subcommand_from ${second}`;
+    const condition =
+      second === undefined ? `__fish_seen_subcommand_from ${first}` : `__fish_seen_subcommand_from ${first}; and __fish_seen_subcommand_from ${second}`;
     if (second !== undefined) {
       lines.push(`complete -c job -n ${fishQuote(`__fish_seen_subcommand_from ${first}`)} -a ${second} -d ${fishQuote(commandRow(name).summary)}`);
     }
@@ -124,7 +155,14 @@ function fishScript(): string {
 function fishFlag(key: FlagKey, condition: string): string {
   const row = flagRow(key);
   const choices = choicesOf(row.value);
-  const value = row.value.kind === 'none' ? '' : choices !== undefined ? ` -x -a ${fishQuote(choices.join(' '))}` : row.value.kind === 'path' || key === 'policy' ? ' -r -F' : ' -x';
+  const value =
+    row.value.kind === 'none'
+      ? ''
+      : choices !== undefined
+        ? ` -x -a ${fishQuote(choices.join(' '))}`
+        : row.value.kind === 'path' || key === 'policy'
+          ? ' -r -F'
+          : ' -x';
   return `complete -c job -n ${fishQuote(condition)} -l ${flagText(key).slice(2)}${row.short === undefined ? '' : ` -s ${row.short}`}${value} -d ${fishQuote(row.help)}`;
 }
 

@@ -21,7 +21,11 @@ export const EXIT_CODE_MEANINGS: Readonly<Record<keyof typeof EXIT_CODES, string
 /** All rows in numeric order, 128+n included. */
 export function exitCodeRows(): readonly (readonly [string, string])[] {
   const kinds = Object.keys(EXIT_CODES) as (keyof typeof EXIT_CODES)[];
-  const rows: { code: number; text: string; meaning: string }[] = kinds.map((kind) => ({ code: EXIT_CODES[kind], text: String(EXIT_CODES[kind]), meaning: EXIT_CODE_MEANINGS[kind] }));
+  const rows: { code: number; text: string; meaning: string }[] = kinds.map((kind) => ({
+    code: EXIT_CODES[kind],
+    text: String(EXIT_CODES[kind]),
+    meaning: EXIT_CODE_MEANINGS[kind],
+  }));
   rows.push({ code: 128, text: '128+n', meaning: 'Signal n ended the command (130: Ctrl-C, 137: SIGKILL, 143: SIGTERM)' });
   return rows.sort((a, b) => a.code - b.code).map(({ text, meaning }) => [text, meaning] as const);
 }

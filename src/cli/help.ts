@@ -1,15 +1,6 @@
 import { exitCodeRows } from './exit-codes.ts';
-import {
-  COMMAND_GROUPS,
-  COMMAND_NAMES,
-  type CommandName,
-  commandRow,
-  FLAG_SECTIONS,
-  type FlagKey,
-  flagRow,
-  flagsOf,
-  flagText,
-} from './flags.ts';
+import { COMMAND_GROUPS, COMMAND_NAMES, type CommandName, commandRow } from './command-table.ts';
+import { FLAG_SECTIONS, type FlagKey, flagRow, flagsOf, flagText } from './flags.ts';
 import type { HelpTopic } from './parse.ts';
 import { wrapText } from './wrap.ts';
 
@@ -30,10 +21,23 @@ export function formatHelp(topic: HelpTopic | undefined): string {
 }
 
 function commandList(): string {
-  const lines = ['Usage: job COMMAND [FLAGS]', '', ...wrapText('Runs a command that you do not fully trust in a sandbox, stages its file changes, and keeps an account of what was really enforced. You review, then apply or drop.', WIDTH), ''];
+  const lines = [
+    'Usage: job COMMAND [FLAGS]',
+    '',
+    ...wrapText(
+      'Runs a command that you do not fully trust in a sandbox, stages its file changes, and keeps an account of what was really enforced. You review, then apply or drop.',
+      WIDTH,
+    ),
+    '',
+  ];
   for (const group of COMMAND_GROUPS) {
     lines.push(`${group}:`);
-    lines.push(...columnLines(COMMAND_NAMES.filter((name) => commandRow(name).group === group).map((name) => [name, commandRow(name).summary]), 18));
+    lines.push(
+      ...columnLines(
+        COMMAND_NAMES.filter((name) => commandRow(name).group === group).map((name) => [name, commandRow(name).summary]),
+        18,
+      ),
+    );
     lines.push('');
   }
   lines.push('Start with:', '  job run --safe -- npm test', '  job status --review last', '  job apply last --path src    or    job drop last', '');
@@ -43,7 +47,16 @@ function commandList(): string {
 
 function familyHelp(family: string): string {
   const members = COMMAND_NAMES.filter((name) => name.startsWith(`${family} `));
-  const lines = [`Usage: job ${family} COMMAND [FLAGS]`, '', ...columnLines(members.map((name) => [name, commandRow(name).summary]), 18), '', `job help ${members[0] ?? family} explains one.`];
+  const lines = [
+    `Usage: job ${family} COMMAND [FLAGS]`,
+    '',
+    ...columnLines(
+      members.map((name) => [name, commandRow(name).summary]),
+      18,
+    ),
+    '',
+    `job help ${members[0] ?? family} explains one.`,
+  ];
   return `${lines.join('\n')}\n`;
 }
 
@@ -58,7 +71,14 @@ function commandHelp(name: CommandName): string {
   for (const section of FLAG_SECTIONS) {
     const rows = keys.filter((key) => flagRow(key).section === section);
     if (rows.length > 0) {
-      lines.push('', `${section}:`, ...columnLines(rows.map((key) => [flagSynopsis(key), flagHelp(key)]), 30));
+      lines.push(
+        '',
+        `${section}:`,
+        ...columnLines(
+          rows.map((key) => [flagSynopsis(key), flagHelp(key)]),
+          30,
+        ),
+      );
     }
   }
   if (row.examples.length > 0) {

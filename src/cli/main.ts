@@ -1,7 +1,7 @@
 import { ProofrunError } from '../core/errors.ts';
 import type { CommandModule, ParsedArgs } from './command.ts';
 import type { CliContext } from './context.ts';
-import type { CommandName } from './flags.ts';
+import type { CommandName } from './command-table.ts';
 import { parseCommandLine } from './parse.ts';
 
 /** Each command is a file of its own, loaded when it is asked for: what `job run` doesn't need costs it nothing. */
@@ -37,6 +37,7 @@ const MODULES: Readonly<Record<Exclude<CommandName, 'help'>, () => Promise<Comma
  * text on stderr, or JSON on stdout with --json, and the code of its kind.
  */
 export async function main(argv: readonly string[], context: CliContext): Promise<number> {
+  let args: ParsedArgs | undefined;
   try {
     const line = parseCommandLine(argv);
     if (line.kind === 'help') {
@@ -45,10 +46,11 @@ export async function main(argv: readonly string[], context: CliContext): Promis
       (bare ? context.stderr : context.stdout).write(formatHelp(line.topic));
       return bare ? 2 : 0;
     }
-    return await runCommand(line.args, context);
+    ({ args } = line);
+    return await runCommand(args, context);
   } catch (error) {
     const { reportError } = await import('./report/error.ts');
-    return reportError(error, wantsJson(argv), context);
+    return reportError(error, wantsJson(argv), context, args);
   }
 }
 

@@ -2,21 +2,8 @@ import { parseArgs } from 'node:util';
 import { ProofrunError } from '../core/errors.ts';
 import { didYouMean, nearNames } from '../policy/near-names.ts';
 import type { ParsedArgs } from './command.ts';
-import {
-  choicesOf,
-  COMMAND_NAMES,
-  commandRow,
-  EXCLUSIVE,
-  FLAG_KEYS,
-  type CommandName,
-  type FlagKey,
-  type FlagValues,
-  flagRow,
-  flagsOf,
-  flagText,
-  longName,
-  type ValueKind,
-} from './flags.ts';
+import { COMMAND_NAMES, commandRow, type CommandName } from './command-table.ts';
+import { choicesOf, EXCLUSIVE, FLAG_KEYS, type FlagKey, type FlagValues, flagRow, flagsOf, flagText, longName, type ValueKind } from './flags.ts';
 import { readValue } from './value.ts';
 
 export type ParsedLine =
@@ -103,7 +90,11 @@ function optionsOf(keys: readonly FlagKey[]): Record<string, { type: 'string' | 
   const options: Record<string, { type: 'string' | 'boolean'; short?: string; multiple: true }> = {};
   for (const key of keys) {
     const row = flagRow(key);
-    options[longName(key)] = { type: row.value.kind === 'none' ? 'boolean' : 'string', multiple: true, ...(row.short === undefined ? {} : { short: row.short }) };
+    options[longName(key)] = {
+      type: row.value.kind === 'none' ? 'boolean' : 'string',
+      multiple: true,
+      ...(row.short === undefined ? {} : { short: row.short }),
+    };
   }
   return options;
 }
@@ -151,7 +142,10 @@ function optionValue(key: FlagKey, rawName: string, text: string | undefined, in
   }
   if (text === undefined || (!inline && text.startsWith('-') && text.length > 1)) {
     const received = text === undefined ? 'nothing' : quote(text);
-    throw usage(`${rawName} needs a value (${value.name}); received ${received}`, `write ${flagText(key)} ${exampleOf(value)}${text === undefined ? '' : `, or ${flagText(key)}=${text} if that is meant`}`);
+    throw usage(
+      `${rawName} needs a value (${value.name}); received ${received}`,
+      `write ${flagText(key)} ${exampleOf(value)}${text === undefined ? '' : `, or ${flagText(key)}=${text} if that is meant`}`,
+    );
   }
   return readValue(flagText(key), value, text);
 }
@@ -200,7 +194,10 @@ function refuseContradictions(flags: FlagValues, command: CommandName): void {
 function refuseWords(command: CommandName, words: readonly string[]): void {
   const row = commandRow(command);
   if (words.length < row.least) {
-    throw usage(`\`job ${command}\` needs ${row.words}; received nothing`, row.endsFlags === true ? `job ${command} --safe -- npm test` : `job help ${command}`);
+    throw usage(
+      `\`job ${command}\` needs ${row.words}; received nothing`,
+      row.endsFlags === true ? `job ${command} --safe -- npm test` : `job help ${command}`,
+    );
   }
   if (words.length > row.most) {
     const extra = words.slice(row.most).map(quote).join(' ');
@@ -213,12 +210,17 @@ function unknownFlag(command: CommandName, rawName: string, keys: readonly FlagK
   const elsewhere = FLAG_KEYS.find((key) => longName(key) === bare);
   const owners = elsewhere === undefined ? [] : COMMAND_NAMES.filter((name) => flagsOf(name).includes(elsewhere));
   if (owners.length > 0) {
-    return usage(`\`job ${command}\` has no flag ${quote(rawName)}; it belongs to ${owners.map((name) => `\`job ${name}\``).join(', ')}`, `job help ${command}`);
+    return usage(
+      `\`job ${command}\` has no flag ${quote(rawName)}; it belongs to ${owners.map((name) => `\`job ${name}\``).join(', ')}`,
+      `job help ${command}`,
+    );
   }
   const near = nearNames(bare, keys.map(longName)).map((name) => `\`--${name}\``);
   return usage(
     `\`job ${command}\` has no flag ${quote(rawName)}${near.length > 0 ? `; did you mean ${near.join(' or ')}?` : ''}`,
-    commandRow(command).endsFlags === true ? `a flag of the program goes after it: job ${command} -- COMMAND ${rawName}; our flags: job help ${command}` : `job help ${command}`,
+    commandRow(command).endsFlags === true
+      ? `a flag of the program goes after it: job ${command} -- COMMAND ${rawName}; our flags: job help ${command}`
+      : `job help ${command}`,
   );
 }
 

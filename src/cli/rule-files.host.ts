@@ -5,7 +5,10 @@ import { errnoOf, ProofrunError } from '../core/errors.ts';
 /** Names (without `.yaml`) of the files in a directory of policies or profiles; none when it isn't there. */
 export async function namesIn(directory: string): Promise<readonly string[]> {
   try {
-    return (await readdir(directory)).filter((name) => name.endsWith('.yaml')).map((name) => name.slice(0, -'.yaml'.length)).sort();
+    return (await readdir(directory))
+      .filter((name) => name.endsWith('.yaml'))
+      .map((name) => name.slice(0, -'.yaml'.length))
+      .sort();
   } catch (error) {
     if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENOTDIR') return [];
     throw error;

@@ -8,7 +8,13 @@ export function writeNewFile(directory: string, name: string, text: string, repl
   try {
     writeFileSync(path, text, { flag: replace ? 'w' : 'wx' });
   } catch (cause) {
-    if (errnoOf(cause) === 'EEXIST') throw new ProofrunError('ERR_USAGE', { message: `${name} exists already`, hint: `job init --force ${name} replaces it; job init OTHER.yaml writes beside it`, cause });
+    if (errnoOf(cause) === 'EEXIST') {
+      throw new ProofrunError('ERR_USAGE', {
+        message: `${name} exists already`,
+        hint: `job init --force ${name} replaces it; job init OTHER.yaml writes beside it`,
+        cause,
+      });
+    }
     throw new ProofrunError('ERR_USAGE', { message: `${name} can't be written: ${messageOf(cause)}`, hint: 'job init FILE', cause });
   }
   return path;

@@ -37,9 +37,8 @@ function write(value: unknown, path: string, depth: number): string {
   const prototype: unknown = Object.getPrototypeOf(value);
   if (prototype !== Object.prototype && prototype !== null) throw unencodable(path, 'an instance of a class');
   const members: string[] = [];
-  const object: Readonly<Record<string, unknown>> = { ...value };
-  for (const key of Object.keys(object).sort()) {
-    members.push(`${writeString(key, path)}:${write(object[key], `${path}.${key}`, depth + 1)}`);
+  for (const key of Object.keys(value).sort()) {
+    members.push(`${writeString(key, path)}:${write((value as Readonly<Record<string, unknown>>)[key], `${path}.${key}`, depth + 1)}`);
   }
   return `{${members.join(',')}}`;
 }

@@ -27,6 +27,8 @@ const DEFAULT_MAX_LENGTH = 64 * 1024 * 1024;
 /** Longer literals carry no number that anybody means. */
 const MAX_LITERAL_LENGTH = 128;
 
+const SURROGATE = /[\ud800-\udfff]/;
+/** With `u` a whole pair is one character of another class. */
 const LONE_SURROGATE = /\p{Surrogate}/u;
 const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 const INTEGER = /^-?[0-9]+$/;
@@ -51,7 +53,7 @@ export function parseLiteralJson(input: Uint8Array | string, options: StrictJson
 
 /** True when the text holds half of a surrogate pair, which UTF-8 can't carry. */
 export function hasLoneSurrogate(text: string): boolean {
-  return LONE_SURROGATE.test(text);
+  return SURROGATE.test(text) && LONE_SURROGATE.test(text);
 }
 
 function decode(input: Uint8Array | string, options: StrictJsonOptions): string {

@@ -22,7 +22,8 @@ const PLAIN_LINES = /^[\x20-\x7e\n\t]*$/;
 // eslint-disable-next-line no-control-regex -- recognising escape sequences is the point
 const COLOUR = /^\x1b\[[0-9;:]{0,64}m/;
 const MARK = /^\p{M}$/u;
-const HIDDEN = /^[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\p{Noncharacter_Code_Point}]$/u;
+/** Cf has the bidirectional controls. */
+const HIDDEN = /^[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}]$/u;
 const TAKES_VARIATION = /^[\p{Extended_Pictographic}0-9#*]$/u;
 
 const NAMED = new Map([

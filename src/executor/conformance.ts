@@ -41,7 +41,7 @@ export const REQUIREMENTS = [
   { id: 'REQ-26', text: 'After close() the launching process has the descriptors and children that it had before.' },
   { id: 'REQ-27', text: 'An aborted launch rejects with ERR_LAUNCH, or gives a session that can be closed; nothing of it is left.' },
   { id: 'REQ-28', text: 'A session refused at the gate leaves no process and no mount, and the workspace as it was.' },
-  { id: 'REQ-29', text: 'Observations name every dimension with a scope, and call nothing enforced without matching receipts.' },
+  { id: 'REQ-29', text: 'Observations name every dimension with a scope, and every level follows from the receipts in them.' },
   { id: 'REQ-30', text: 'Processes that outlived the command and were killed are named.' },
   { id: 'REQ-31', text: 'Sessions at the same time do not mix.' },
   { id: 'REQ-32', text: 'An argument with a NUL byte, which no system call can pass, makes launch() reject with ERR_LAUNCH.' },

@@ -87,6 +87,8 @@ export function composeCredentials(
   for (const secret of entering) {
     const value = environment.secretValues[secret.name];
     if (value === undefined) {
+      // A secret that may not be used is refused for that.
+      if (violations.length > 0) continue;
       throw new ProofrunError('ERR_USAGE', {
         message: `${formatOrigin(secret.origin)}: the secret ${secret.name} could not be read from ${secret.from}`,
         hint: secret.from.startsWith('env:') ? `set ${secret.from.slice(4)} before the run` : 'check that the source exists and that you may read it',

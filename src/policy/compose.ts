@@ -158,6 +158,7 @@ export function composeJob(input: ComposeInput): EffectiveJob {
     permissions,
     layers: layerRecords(input, modeLayer),
     warnings: [
+      ...workspaceWarnings(workspace),
       ...fileRead.warnings,
       ...fileWrite.warnings,
       ...network.warnings,
@@ -165,6 +166,11 @@ export function composeJob(input: ComposeInput): EffectiveJob {
       ...credentials.warnings,
     ],
   };
+}
+
+function workspaceWarnings(workspace: WorkspaceFacts): readonly string[] {
+  const strange = workspace.strangeGitDirectory;
+  return strange === undefined ? [] : [`.git points to ${strange}, which does not know this directory: it is not opened, and git does not work in the job`];
 }
 
 /** The highest mode that the flag, the job file or a policy asks for. */

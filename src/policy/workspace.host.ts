@@ -2,6 +2,7 @@ import { lstat, readFile, realpath, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { ProofrunError, errnoOf } from '../core/errors.ts';
 import { isWithin } from './path-rule.ts';
+import { readSettings } from './registries/config-text.ts';
 import type { WorkspaceFacts } from './workspace.ts';
 
 export interface WorkspaceRequest {
@@ -55,7 +56,8 @@ async function directoryAt(path: string, what: 'workspace' | 'cwd'): Promise<str
 
 interface GitFacts {
   /** Of a linked worktree or a submodule: where its git directory's shared part is. */
-  readonly commonDirectory: string | undefined;
+  readonly commonDirectory?: string;
+  readonly strange?: string;
 }
 
 /** Longest `.git` file that is read: one path. */
@@ -66,33 +68,43 @@ async function gitAt(directory: string): Promise<GitFacts | undefined> {
   const dotGit = join(directory, '.git');
   const entry = await lstat(dotGit).catch(() => undefined);
   if (entry === undefined) return undefined;
-  if (entry.isDirectory()) return (await isFile(join(dotGit, 'HEAD'))) ? { commonDirectory: undefined } : undefined;
+  if (entry.isDirectory()) return (await isFile(join(dotGit, 'HEAD'))) ? {} : undefined;
   if (!entry.isFile() || entry.size > MAX_POINTER_BYTES) return undefined;
   const pointer = /^gitdir: (.+?)\r?\n?$/s.exec(await readFile(dotGit, 'utf8'))?.[1];
-  if (pointer === undefined) return undefined;
-  const gitDirectory = await realpath(resolve(directory, pointer)).catch(() => undefined);
+  const gitDirectory = pointer === undefined ? undefined : await realPathAt(resolve(directory, pointer));
   if (gitDirectory === undefined || !(await isFile(join(gitDirectory, 'HEAD')))) return undefined;
   const commonText = await readPointer(join(gitDirectory, 'commondir'));
-  const common = commonText === undefined ? gitDirectory : await realpath(resolve(gitDirectory, commonText)).catch(() => undefined);
-  if (common === undefined || !(await isFile(join(common, 'HEAD')))) return undefined;
-  // A linked worktree is known to its repository: worktrees/<id>/gitdir points back here. A .git file that is not known there is somebody's own pointer.
-  if (commonText !== undefined) {
-    const back = await readPointer(join(gitDirectory, 'gitdir'));
-    const known = back === undefined ? undefined : await realpath(resolve(gitDirectory, back)).catch(() => undefined);
-    if (known !== dotGit) return undefined;
-  }
-  return { commonDirectory: common };
+  // A linked worktree is known to its repository by worktrees/<id>/gitdir, a submodule by core.worktree of its own configuration. (git-worktree(1), gitsubmodules(7))
+  const back = commonText === undefined ? await workTreeOf(gitDirectory) : await readPointer(join(gitDirectory, 'gitdir'));
+  const known = back === undefined ? undefined : await realPathAt(resolve(gitDirectory, back));
+  if (known !== (commonText === undefined ? directory : dotGit)) return { strange: gitDirectory };
+  const common = commonText === undefined ? gitDirectory : await realPathAt(resolve(gitDirectory, commonText));
+  return common !== undefined && (await isFile(join(common, 'HEAD'))) ? { commonDirectory: common } : { strange: gitDirectory };
+}
+
+async function workTreeOf(gitDirectory: string): Promise<string | undefined> {
+  const path = join(gitDirectory, 'config');
+  const entry = await stat(path).catch(() => undefined);
+  if (entry?.isFile() !== true || entry.size > 1024 * 1024) return undefined;
+  return readSettings(await readFile(path, 'utf8')).find((setting) => setting.section === 'core' && setting.key.toLowerCase() === 'worktree')?.value;
+}
+
+async function realPathAt(path: string): Promise<string | undefined> {
+  return await realpath(path).catch(() => undefined);
 }
 
 /** The configuration file of the repository whose work tree a directory is, or undefined. */
 export async function gitConfigFile(directory: string): Promise<string | undefined> {
   const git = await gitAt(directory);
-  return git === undefined ? undefined : join(git.commonDirectory ?? join(directory, '.git'), 'config');
+  return git === undefined || git.strange !== undefined ? undefined : join(git.commonDirectory ?? join(directory, '.git'), 'config');
 }
 
-function shared(git: GitFacts | undefined, workspace: string): Pick<WorkspaceFacts, 'commonDirectory'> {
+function shared(git: GitFacts | undefined, workspace: string): Pick<WorkspaceFacts, 'commonDirectory' | 'strangeGitDirectory'> {
   const common = git?.commonDirectory;
-  return common === undefined || isWithin(common, workspace) ? {} : { commonDirectory: common };
+  return {
+    ...(common === undefined || isWithin(common, workspace) ? {} : { commonDirectory: common }),
+    ...(git?.strange === undefined ? {} : { strangeGitDirectory: git.strange }),
+  };
 }
 
 async function isFile(path: string): Promise<boolean> {

@@ -10,6 +10,8 @@ export interface WorkspaceFacts {
   readonly chosen: 'flag' | 'job file' | 'git work tree' | 'current directory';
   /** The git directory that a linked worktree shares with its main one. */
   readonly commonDirectory?: string;
+  /** Where a `.git` file points, when the repository there doesn't know this directory. It is not opened: whoever wrote the workspace chose it. */
+  readonly strangeGitDirectory?: string;
 }
 
 interface Caller {

@@ -1,5 +1,5 @@
 import type { RunBundle, RunBundleBody } from '../core/bundle.ts';
-import { canonicalJson, canonicalSha256 } from '../core/canonical-json.ts';
+import { canonicalJson, canonicalSha256, sha256Hex } from '../core/canonical-json.ts';
 import { toCamel, toSnake } from '../core/case.ts';
 import { messageOf, ProofrunError } from '../core/errors.ts';
 import type { JsonObject, JsonValue } from '../core/json.ts';
@@ -13,9 +13,10 @@ export type BundleValidator = (value: JsonValue) => readonly string[];
 
 /** Adds the hash and gives the text of the file: canonical JSON and a newline. */
 export function formatBundle(body: RunBundleBody): { readonly bundle: RunBundle; readonly text: string } {
-  const json = toSnake(body);
-  const sha256 = canonicalSha256(json);
-  return { bundle: { ...body, sha256 }, text: `${canonicalJson({ ...asObject(json), sha256 })}\n` };
+  // Each member is written once: a bundle may hold a hundred thousand changes.
+  const members = new Map(Object.entries(asObject(toSnake(body))).map(([key, value]) => [key, canonicalJson(value)]));
+  const sha256 = sha256Hex(joinMembers(members));
+  return { bundle: { ...body, sha256 }, text: `${joinMembers(members.set('sha256', canonicalJson(sha256)))}\n` };
 }
 
 /**
@@ -39,6 +40,12 @@ export function parseBundle(bytes: Uint8Array, source: string, validate: BundleV
   }
   // The schema has accepted the value, and describes this type.
   return toCamel(value) as unknown as RunBundle;
+}
+
+/** The canonical text of an object from the canonical texts of its members. */
+function joinMembers(members: ReadonlyMap<string, string>): string {
+  const sorted = [...members].sort(([a], [b]) => (a < b ? -1 : 1));
+  return `{${sorted.map(([key, text]) => `${canonicalJson(key)}:${text}`).join(',')}}`;
 }
 
 /** SHA-256 over the canonical text of everything but the hash itself. */

@@ -8,7 +8,7 @@ export interface CommandControl {
   /** Cancels a launch that has not reached the gate. */
   readonly abort: AbortSignal;
   signal(name: NodeJS.Signals): void;
-  stop(graceMs: number): void;
+  stop(graceMs: number, first?: NodeJS.Signals): void;
   kill(): void;
   /** From now on signals go to the command. */
   attach(session: Session): void;
@@ -39,8 +39,8 @@ export function commandControl(cause: FirstCause): CommandControl {
     kill: () => {
       signal('SIGKILL');
     },
-    stop: (graceMs) => {
-      signal('SIGTERM');
+    stop: (graceMs, first = 'SIGTERM') => {
+      signal(first);
       stopTimer?.();
       stopTimer = startTimer(graceMs, () => {
         signal('SIGKILL');

@@ -22,14 +22,12 @@ interface JournalKind {
 export const JOURNAL_KINDS = {
   'run.recorded': { cause: [], operation: false, data: ['executor', 'mode'] },
   'run.refused': { cause: [], operation: false, data: ['reason', 'mode'] },
-  'run.preparing': { cause: ['run.recorded'], operation: false, data: [] },
-  'run.launched': { cause: ['run.preparing'], operation: false, data: [] },
+  'run.launched': { cause: ['run.recorded'], operation: false, data: [] },
   'gate.decided': { cause: ['run.launched'], operation: false, data: ['decision'] },
   'command.released': { cause: ['gate.decided'], operation: true, data: [] },
   'command.ended': { cause: ['command.released'], operation: true, data: ['ending', 'code', 'signal'] },
   'run.closed': { cause: ['command.ended', 'gate.decided', 'run.launched', 'run.recorded'], operation: false, data: [] },
-  'run.interrupted': { cause: ['run.recorded'], operation: false, data: ['reason'] },
-  'bundle.written': { cause: ['run.closed', 'run.interrupted', 'run.refused', 'run.preparing', 'run.recorded'], operation: false, data: ['sha256'] },
+  'bundle.written': { cause: ['run.closed', 'run.refused', 'run.recorded'], operation: false, data: ['sha256'] },
   'run.finished': { cause: ['bundle.written', 'run.closed'], operation: false, data: ['state', 'ending', 'exit_code'] },
 } as const satisfies Record<string, JournalKind>;
 

@@ -24,6 +24,8 @@ export interface RunnerSetup {
 /** Runs jobs, any number at a time, and keeps their record. */
 export interface Runner {
   readonly parts: RunnerParts;
+  /** Begins to look at the executors, so that admit() finds it done. Never rejects. */
+  probe(): Promise<void>;
   /** What would be installed for a job here, or why it is refused. Starts nothing. */
   admit(job: EffectiveJob): Promise<Admission>;
   /** Records the job and lives it; see startRun. */
@@ -50,6 +52,9 @@ export function openRunner(setup: RunnerSetup): Runner {
   };
   return {
     parts,
+    probe: async () => {
+      await setup.executors.all();
+    },
     admit: async (job) => admit(job, await setup.executors.all()),
     start: (admission, options) => startRun(parts, admission, options),
     close: () => {

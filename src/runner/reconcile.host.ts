@@ -4,12 +4,13 @@ import { BUNDLE_FILE, type BundleChanges, type BundlePlan, type HiddenPath, type
 import { toCamel } from '../core/case.ts';
 import { messageOf, ProofrunError } from '../core/errors.ts';
 import { EXECUTOR_IDS } from '../core/plan.ts';
-import { TERMINAL_STATES, type Ending } from '../core/run.ts';
+import { TERMINAL_STATES, type Ending, type RunState } from '../core/run.ts';
 import { VERSION } from '../core/version.ts';
 import { canReap } from '../executor/executor.ts';
-import { dropStage } from '../stage/index.ts';
+import { dropStage, type RecoveredApply } from '../stage/index.ts';
 import { currentOwner, type StoredRun } from '../store/index.ts';
 import { writeAccount } from './account.ts';
+import { recoverApplies } from './apply-run.host.ts';
 import { readBundle, writeBundle } from './bundle.host.ts';
 import { settleClaimed } from './claimed-directory.host.ts';
 import { removeControlSocket } from './control-server.host.ts';
@@ -22,34 +23,50 @@ import { readChanges } from './read-stage.host.ts';
 import { makeRunDirectory, removeTree } from './run-directory.host.ts';
 import { artifactsOf, outputsOf } from './run-files.host.ts';
 import { writeRunFacts } from './run-json.host.ts';
+import { hasLedgers } from './pending-work.host.ts';
 import type { RunnerParts } from './runner.ts';
 import type { StageRecord } from './stage-record.ts';
 import { readStageRecord } from './staged-run.host.ts';
 import { runPaths, type RunPaths } from './state-directory.ts';
 
 /** What became of one run whose owner died. */
-export interface Reconciled {
+export interface ReconciledRun {
   readonly id: string;
+  /** interrupted; another end when the owner died after its account was written. */
+  readonly state: RunState;
   readonly killed: readonly number[];
   readonly warnings: readonly string[];
+}
+
+export interface Reconciled {
+  readonly runs: readonly ReconciledRun[];
+  readonly applies: readonly RecoveredApply[];
+  /** ERR_APPLY_INTERRUPTED: an apply that can't be settled without a person. */
+  readonly unsettled: ProofrunError | undefined;
 }
 
 /**
  * Ends every run whose owner died: leftover processes are killed by their recorded identity, scratch goes, the executor takes away what it left outside the
  * process tree, the stage is kept and read, a bundle is written in which nothing is enforced, and the run becomes `interrupted`. A run that another command
- * reconciles at the same moment is left to it. Costs one query when there is nothing to do. Throws what the store throws.
+ * reconciles at the same moment is left to it. Applies that a killed process left half way are finished or rolled back. Throws what the store throws.
  */
-export async function reconcile(parts: RunnerParts): Promise<readonly Reconciled[]> {
+export async function reconcile(parts: RunnerParts): Promise<Reconciled> {
   settleClaimed(parts.stateDirectory, parts.store);
-  const done: Reconciled[] = [];
+  const runs: ReconciledRun[] = [];
   for (const run of parts.store.reconcilable()) {
     const result = await reconcileRun(parts, run);
-    if (result !== undefined) done.push(result);
+    if (result !== undefined) runs.push(result);
   }
-  return done;
+  if (!hasLedgers(parts.stateDirectory)) return { runs, applies: [], unsettled: undefined };
+  try {
+    return { runs, applies: await recoverApplies(parts), unsettled: undefined };
+  } catch (error) {
+    if (!(error instanceof ProofrunError) || error.code !== 'ERR_APPLY_INTERRUPTED') throw error;
+    return { runs, applies: [], unsettled: error };
+  }
 }
 
-async function reconcileRun(parts: RunnerParts, orphan: StoredRun): Promise<Reconciled | undefined> {
+async function reconcileRun(parts: RunnerParts, orphan: StoredRun): Promise<ReconciledRun | undefined> {
   const { store } = parts;
   let run: StoredRun;
   try {
@@ -69,8 +86,8 @@ async function reconcileRun(parts: RunnerParts, orphan: StoredRun): Promise<Reco
   const left = removeTree(paths.scratch);
   if (left.length > 0) warnings.push(`could not be removed: ${left.slice(0, 3).join(', ')}`);
   rmSync(paths.attempt, { force: true });
-  await commit(parts, run, paths, warnings, orphan.lease?.owner.pid);
-  return { id: run.id, killed, warnings };
+  const { state } = await commit(parts, run, paths, warnings, orphan.lease?.owner.pid);
+  return { id: run.id, state, killed, warnings };
 }
 
 async function reapRest(parts: RunnerParts, run: StoredRun, attempt: AttemptRecord | undefined, paths: RunPaths, warnings: string[]): Promise<void> {
@@ -84,13 +101,13 @@ async function reapRest(parts: RunnerParts, run: StoredRun, attempt: AttemptReco
   }
 }
 
-async function commit(parts: RunnerParts, run: StoredRun, paths: RunPaths, warnings: string[], ownerPid: number | undefined): Promise<void> {
+async function commit(parts: RunnerParts, run: StoredRun, paths: RunPaths, warnings: string[], ownerPid: number | undefined): Promise<StoredRun> {
   const finished = await wholeBundle(run, paths);
   if (finished !== undefined) {
     // The owner died between its bundle and the record of it: the account is whole, and says how the run ended.
     const { state, ending, endedMs } = finished.run;
     const changes = finished.changes;
-    parts.store.transition(run.id, {
+    return parts.store.transition(run.id, {
       from: RUN_LIVING,
       to: state,
       fence: run.fence,
@@ -103,13 +120,12 @@ async function commit(parts: RunnerParts, run: StoredRun, paths: RunPaths, warni
         ...(changes === null ? {} : { stagedSummary: changes.totals }),
       },
     });
-    return;
   }
   const ending: Ending = { kind: 'interrupted', detail: ownerPid === undefined ? 'the process that owned it died' : `the process that owned it (${ownerPid}) died` };
   const record = recordedFacts(parts, run);
   const staged = await stagedOf(parts, run, paths, warnings);
   const bundle = record === undefined ? undefined : await interruptedBundle({ run, paths, ending, record, staged, warnings, endedMs: parts.clock() });
-  parts.store.transition(run.id, {
+  return parts.store.transition(run.id, {
     from: RUN_LIVING,
     to: 'interrupted',
     fence: run.fence,

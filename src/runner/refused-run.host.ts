@@ -1,5 +1,4 @@
-import { mkdirSync, renameSync } from 'node:fs';
-import { join } from 'node:path';
+import { mkdirSync } from 'node:fs';
 import type { RunId } from '../core/ids.ts';
 import type { EffectiveJob } from '../core/job.ts';
 import type { Refusal } from '../core/plan.ts';
@@ -9,7 +8,7 @@ import { writeAccount } from './account.ts';
 import { writeBundle } from './bundle.host.ts';
 import { exitCodeOf } from './exit-code.ts';
 import { currentUser, jobRecord } from './job-record.ts';
-import { claimedName } from './claimed-directory.host.ts';
+import { claimedDirectory, publishClaimed } from './claimed-directory.host.ts';
 import { diskError } from './run-directory.host.ts';
 import { artifactsOf } from './run-files.host.ts';
 import { writeRunFacts } from './run-json.host.ts';
@@ -32,7 +31,7 @@ interface RefusedJob {
 export async function recordRefusal(parts: RunnerParts, refused: RefusedJob): Promise<RunHandle> {
   const { id, job, refusal, recordedMs, options } = refused;
   const paths = runPaths(parts.stateDirectory, id);
-  const claimed = join(parts.stateDirectory, 'runs', claimedName(id));
+  const claimed = claimedDirectory(parts.stateDirectory, id);
   const ending: Ending = { kind: 'refused', detail: refusal.reason };
   const record = jobRecord(job);
   const facts = { id, attempt: null, state: 'refused', ending, user: currentUser(), recordedMs, startedMs: null, endedMs: recordedMs } as const;
@@ -74,7 +73,7 @@ export async function recordRefusal(parts: RunnerParts, refused: RefusedJob): Pr
     { id, name: job.name ?? null, workspace: job.workspace, mode: job.mode, executor: null, argv: job.argv, plan: null, state: { kind: 'refused', ending, bundle: { path: paths.bundleRelative, sha256: bundle.sha256 } } },
     [{ kind: 'run.refused', data: { reason: refusal.reason } }],
   );
-  renameSync(claimed, paths.directory);
+  publishClaimed(claimed, paths.directory);
   const notify = (kind: string, data: Readonly<Record<string, string | number | null>>): void => {
     options.onNotice?.({ kind, runId: id, attempt: null, timeMs: parts.clock(), data });
   };

@@ -85,8 +85,8 @@ async function live(run: LiveRun): Promise<RunResult> {
       const session = await build(run, built);
       if (session !== undefined) await gateAndCommand(run, session, built);
     } catch (error) {
-      run.cause.settle({ kind: built.startedMs === null ? 'launch_failed' : 'control_lost', detail: messageOf(error) });
-      if (error instanceof ProofrunError && error.hint !== undefined) run.warnings.push(error.hint);
+      const hint = error instanceof ProofrunError && error.hint !== undefined ? `; ${error.hint}` : '';
+      run.cause.settle({ kind: built.startedMs === null ? 'launch_failed' : 'control_lost', detail: `${messageOf(error)}${hint}` });
     }
     const ending = await run.cause.settled;
     run.control.detach();

@@ -84,8 +84,8 @@ export interface RunHandle {
   readonly directory: string;
   /** To the command. Before it has started: the run ends as if the signal had met it. */
   signal(name: NodeJS.Signals): void;
-  /** SIGTERM, and after `graceMs` the whole tree is killed. */
-  stop(graceMs: number): void;
+  /** `first` (SIGTERM) to the command, and after `graceMs` the whole tree is killed. */
+  stop(graceMs: number, first?: NodeJS.Signals): void;
   /** Ends the whole tree. */
   kill(): void;
   /** Rejects only when the account could not be written (ERR_DISK_FULL, ERR_STORE_STALE); nothing is left running then either. */

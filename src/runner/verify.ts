@@ -3,7 +3,7 @@ import { canonicalSha256 } from '../core/canonical-json.ts';
 import { toSnake } from '../core/case.ts';
 import { DIMENSIONS, perDimension } from '../core/dimension.ts';
 import { messageOf } from '../core/errors.ts';
-import { deriveObservations } from '../evidence/index.ts';
+import { deriveObservations, OWED } from '../evidence/index.ts';
 import { totalsOf } from '../stage/review-order.ts';
 import { differences } from './bundle-difference.ts';
 import { sumDestinations } from './bundle-network.ts';
@@ -26,6 +26,7 @@ export function verifyBundle(bundle: RunBundle): Verification {
   const problems = [
     ...checkHash(bundle),
     ...checkObservations(bundle),
+    ...checkOwed(bundle),
     ...differences('safety', bundle.safety, summariseSafety(bundle)),
     ...checkOutcome(bundle),
     ...checkPlan(bundle),
@@ -52,15 +53,34 @@ function checkObservations(bundle: RunBundle): readonly string[] {
   ];
 }
 
+/** What a planned control owes can't have been left out of a dimension that is said to hold. */
+function checkOwed(bundle: RunBundle): readonly string[] {
+  const { plan, executorObservations: recorded } = bundle;
+  if (plan === null) return [];
+  return DIMENSIONS.filter((dimension) => recorded.dimensions[dimension].level !== 'unenforced').flatMap((dimension) =>
+    plan.dimensions[dimension].controls.flatMap((control) =>
+      OWED[control]
+        .filter(
+          ({ id, phase }) =>
+            !recorded.requirements.some((one) => one.dimension === dimension && one.control === control && one.id === id && one.phase === phase),
+        )
+        .map(
+          ({ id, phase }) =>
+            `executor_observations.requirements: ${control} of ${dimension} owes ${id} at ${phase === 'gate' ? 'the gate' : 'the end'}, which is not listed`,
+        ),
+    ),
+  );
+}
+
 /** State, ending and safety have to agree. */
 function checkOutcome(bundle: RunBundle): readonly string[] {
   const { run, plan, refusal } = bundle;
-  const promise = summariseSafety(bundle).promise;
+  const { promise, missing } = summariseSafety(bundle);
   const refused = run.state === 'refused';
   return [
     ...differences('refusal', refusal !== null, refused),
     ...differences('plan', plan === null, refused),
-    ...(run.state === 'finished' && promise === 'broken' ? [`run.state: recorded "finished", but ${bundle.safety.missing.join(', ')} had to be enforced`] : []),
+    ...(run.state === 'finished' && promise === 'broken' ? [`run.state: recorded "finished", but ${missing.join(', ')} had to be enforced`] : []),
     ...inOrder('run.started_ms', run.recordedMs, run.startedMs),
     ...inOrder('run.ended_ms', run.startedMs ?? run.recordedMs, run.endedMs),
   ];

@@ -135,12 +135,6 @@ function close(chosen: Set<StagedEntry>, entries: readonly StagedEntry[], exclud
       const maker = byPath.get(key(entry.change.root, above));
       if (maker === undefined || chosen.has(maker)) continue;
       if (maker.change.kind !== 'added' && maker.change.kind !== 'type_changed') continue;
-      if (excluded(maker)) {
-        throw new ProofrunError('ERR_STAGE_REFUSED', {
-          message: `${displayPath(entry)} needs ${displayPath(maker)}, which is excluded`,
-          hint: `exclude ${displayPath(entry)} too, or leave ${displayPath(maker)} in`,
-        });
-      }
       chosen.add(maker);
       notes.push({ path: displayPath(maker), because: `${displayPath(entry)} lies in it` });
     }

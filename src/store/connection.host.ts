@@ -2,11 +2,11 @@ import type Database from 'better-sqlite3';
 import { openDatabase } from './database.host.ts';
 import { explainSqliteError } from './sqlite-errors.ts';
 
-/** Moments of a write at which a process may be killed; tests are told of each. */
-export type WritePoint = 'begin' | 'rows' | 'commit' | 'committed';
+/** Moments of a write at which a process may be killed, and `waiting`: another process keeps a new store busy. Tests are told of each. */
+export type WritePoint = 'begin' | 'rows' | 'commit' | 'committed' | 'waiting';
 
 export interface StoreOptions {
-  /** Called at each point of each write. For fault tests. */
+  /** For fault tests. */
   readonly announce?: (point: WritePoint) => void;
 }
 
@@ -23,12 +23,15 @@ export class Connection {
   readonly #announce: (point: WritePoint) => void;
 
   constructor(stateDirectory: string, clock: Clock, options: StoreOptions) {
-    const opened = openDatabase(stateDirectory);
+    const announce = options.announce ?? (() => undefined);
+    const opened = openDatabase(stateDirectory, () => {
+      announce('waiting');
+    });
     this.#db = opened.db;
     this.file = opened.file;
     this.warnings = opened.warnings;
     this.clock = clock;
-    this.#announce = options.announce ?? (() => undefined);
+    this.#announce = announce;
   }
 
   /** The first row, or undefined. */

@@ -24,19 +24,22 @@ export interface OpenedDatabase {
  * views included) and a newer version: ERR_STORE_UNREADABLE with the next command. The connection runs with trusted_schema off, defensive
  * on, foreign keys on, WAL and synchronous FULL. The caller closes it.
  */
-export function openDatabase(stateDirectory: string): OpenedDatabase {
+export function openDatabase(stateDirectory: string, onWaiting: () => void = () => undefined): OpenedDatabase {
   const file = join(stateDirectory, STORE_FILE);
   try {
     prepareDirectory(stateDirectory);
     const warnings = checkFilesystem(stateDirectory);
     prepareFile(file);
     for (const companion of [`${file}-wal`, `${file}-shm`]) checkOwned(companion, 'file');
-    return { db: connect(file), file, warnings };
+    return { db: connect(file, onWaiting), file, warnings };
   } catch (error) {
     if (error instanceof ProofrunError) throw error;
     const explained = explainSqliteError(error, file);
     if (explained !== error) throw explained;
     const errno = errnoOf(error);
+    if (errno === 'ERR_DLOPEN_FAILED' || errno === 'MODULE_NOT_FOUND' || messageOf(error).includes('bindings file')) {
+      throw unreadableStore(file, `better-sqlite3 is not built for this Node: ${messageOf(error)}`, 'npm rebuild better-sqlite3', error);
+    }
     if (errno === 'ENOSPC' || errno === 'EDQUOT') {
       throw new ProofrunError('ERR_DISK_FULL', { message: `${stateDirectory}: ${messageOf(error)}`, hint: 'job prune', cause: error });
     }
@@ -97,14 +100,14 @@ function checkFilesystem(directory: string): readonly string[] {
   }
 }
 
-function connect(file: string): Database.Database {
+function connect(file: string, onWaiting: () => void): Database.Database {
   const addon = addonPath();
   const db = new Database(file, { fileMustExist: true, timeout: BUSY_TIMEOUT_MS, ...(addon === undefined ? {} : { nativeBinding: addon }) });
   try {
     // Before anything reads the schema: a planted expression must not reach functions with side effects.
     db.exec('PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0;');
     db.unsafeMode(false);
-    if (db.pragma('journal_mode', { simple: true }) !== 'wal') switchToWal(db);
+    if (db.pragma('journal_mode', { simple: true }) !== 'wal') switchToWal(db, onWaiting);
     migrate(db, file);
     checkSchema(db, file);
     return db;
@@ -125,7 +128,7 @@ function addonPath(): string | undefined {
 }
 
 /** SQLite doesn't wait when two processes switch an empty database at once, so this does. */
-function switchToWal(db: Database.Database): void {
+function switchToWal(db: Database.Database, onWaiting: () => void): void {
   const pause = new Int32Array(new SharedArrayBuffer(4));
   for (let attempt = 0; ; attempt += 1) {
     try {
@@ -133,6 +136,7 @@ function switchToWal(db: Database.Database): void {
       return;
     } catch (error) {
       if (sqliteCodeOf(error)?.startsWith('SQLITE_BUSY') !== true || attempt >= BUSY_TIMEOUT_MS / 5) throw error;
+      if (attempt === 0) onWaiting();
       Atomics.wait(pause, 0, 0, 5);
     }
   }

@@ -2,11 +2,17 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { EXIT_CODES } from '../../src/core/errors.ts';
 import { exitCodeRows } from '../../src/cli/exit-codes.ts';
-import { COMMAND_NAMES, flagsOf, flagText } from '../../src/cli/flags.ts';
+import { COMMAND_NAMES } from '../../src/cli/command-table.ts';
+import { flagsOf, flagText } from '../../src/cli/flags.ts';
 import { formatHelp } from '../../src/cli/help.ts';
 import { parseCommandLine, type HelpTopic } from '../../src/cli/parse.ts';
 
-const TOPICS: readonly (readonly [string, HelpTopic | undefined])[] = [['job', undefined], ['exit-codes', 'exit-codes'], ['policy', { family: 'policy' }], ...COMMAND_NAMES.map((name) => [name.replace(' ', '-'), name] as const)];
+const TOPICS: readonly (readonly [string, HelpTopic | undefined])[] = [
+  ['job', undefined],
+  ['exit-codes', 'exit-codes'],
+  ['policy', { family: 'policy' }],
+  ...COMMAND_NAMES.map((name) => [name.replace(' ', '-'), name] as const),
+];
 
 describe('help', () => {
   test.each(TOPICS)('%s', async (name, topic) => {

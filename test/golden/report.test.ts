@@ -1,8 +1,10 @@
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
+import { ProofrunError } from '../../src/core/errors.ts';
 import { perDimension } from '../../src/core/dimension.ts';
 import type { RunBundle } from '../../src/core/bundle.ts';
-import { conflictText } from '../../src/cli/report/conflict.ts';
+import type { Refusal } from '../../src/core/plan.ts';
+import { applyRefusalText } from '../../src/cli/report/apply-refusal.ts';
 import { columnsOf } from '../../src/cli/report/layout.ts';
 import { reviewMarkdown } from '../../src/cli/report/markdown.ts';
 import { PLAIN } from '../../src/cli/report/palette.ts';
@@ -21,11 +23,60 @@ function golden(name: string): string {
 }
 
 function summaryOf(bundle: RunBundle, more: Partial<SummaryInput> = {}): string {
-  return summaryText({ bundle, argv: ['run', '--safe', '--', 'npm', 'test'], words: ['npm', 'test'], cwd: WORKSPACE, home: HOME, selector: 'last', width: 80, palette: PLAIN, ...more });
+  return summaryText({
+    bundle,
+    argv: ['run', '--safe', '--', 'npm', 'test'],
+    words: ['npm', 'test'],
+    cwd: WORKSPACE,
+    home: HOME,
+    selector: 'last',
+    width: 80,
+    palette: PLAIN,
+    ...more,
+  });
+}
+
+/** Of a run in which nothing was launched. */
+function nothingObserved(): Pick<RunBundle, 'executorObservations' | 'safety'> {
+  const base = shopBundle();
+  const none = { matched: 0, owed: 0 };
+  return {
+    executorObservations: {
+      ...base.executorObservations,
+      executor: 'none',
+      dimensions: perDimension(() => ({ level: 'unenforced', scope: 'nothing was observed', outcomes: [] })),
+    },
+    safety: {
+      ...base.safety,
+      dimensions: perDimension((dimension) => ({
+        ...base.safety.dimensions[dimension],
+        needed: dimension === 'network',
+        planned: 'unsupported',
+        observed: 'unenforced',
+        installed: none,
+        probes: none,
+      })),
+      enforced: [],
+      unenforced: base.safety.enforced,
+      missing: ['network'],
+      promise: 'refused',
+    },
+  };
 }
 
 function reviewInput(bundle: RunBundle, more: Partial<ReviewInput> = {}): ReviewInput {
-  return { bundle, verification: { ok: true, problems: [] }, changes: bundle.changes, stage: 'staged', selector: 'last', cwd: WORKSPACE, home: HOME, width: 80, palette: PLAIN, ...more };
+  return {
+    bundle,
+    verification: { ok: true, problems: [] },
+    changes: bundle.changes,
+    stage: 'staged',
+    selector: 'last',
+    cwd: WORKSPACE,
+    home: HOME,
+    width: 80,
+    palette: PLAIN,
+    ...more,
+  };
 }
 
 /** No line is wider than the terminal, and nothing that a terminal would act on or hide is in it. */
@@ -57,30 +108,33 @@ describe('the example of the design', () => {
     await expect(reviewMarkdown(reviewInput(shopBundle()))).toMatchFileSnapshot(golden('review.md'));
   });
 
-  test('a conflict', async () => {
-    const cart = change('modified', 'src/cart.ts', 14, 11, {
-      conflict: { reason: 'changed after the run began', stagedSha256: `4e1f${'0'.repeat(60)}`, hereSha256: `77b0${'0'.repeat(60)}`, stagedTimeMs: Date.UTC(2026, 11, 1, 9, 41, 12), hereTimeMs: Date.UTC(2026, 11, 1, 9, 44, 50) },
-    });
-    const changes = changeSet([cart]);
-    const text = conflictText({ conflicts: [cart], changes, workspace: WORKSPACE, home: HOME, selector: 'last', width: 110, palette: PLAIN });
-    await expect(text).toMatchFileSnapshot(golden('conflict.txt'));
+  test('a conflict, and the same apply with what it lacks', async () => {
+    const facts_ = { stagedSha256: `4e1f${'0'.repeat(60)}`, hereSha256: `77b0${'0'.repeat(60)}`, stagedTimeMs: Date.UTC(2026, 11, 1, 9, 41, 12), hereTimeMs: Date.UTC(2026, 11, 1, 9, 44, 50) };
+    const conflict = new ProofrunError('ERR_STAGE_CONFLICT', { message: 'm', data: { paths: [{ path: 'src/cart.ts', encoding: 'utf8', reason: 'changed after the run began', ...facts_ }, 'odd', { path: 7 }] } });
+    const look = { argv: ['apply', 'last', '--path', 'a b'], selector: 'last', width: 110, palette: PLAIN };
+    await expect(applyRefusalText({ ...look, error: conflict })).toMatchFileSnapshot(golden('conflict.txt'));
+    const executes = new ProofrunError('ERR_STAGE_EXECUTES', { message: '.husky/pre-commit would run by itself on your machine: git\nnothing was applied', hint: '--allow-exec .husky/pre-commit' });
+    expect(applyRefusalText({ ...look, error: executes })).toBe("job: .husky/pre-commit would run by itself on your machine: git\nnothing was applied\n     job apply last --path 'a b' --allow-exec .husky/pre-commit\n");
+    expect(applyRefusalText({ ...look, error: new ProofrunError('ERR_RUN_STATE', { message: 'm' }) })).toBeUndefined();
   });
+
+  const refusal: Refusal = {
+    reason: 'no executor here can enforce what --safe needs',
+    rows: [
+      {
+        dimension: 'network',
+        needed: '2 hosts, else deny',
+        planned: 'unsupported',
+        missing: 'selective networks; only public and deny exist',
+        couldEnforce: [],
+        change: { command: 'job run --safe --no-net -- npm ci', givesUp: 'all network access of the command' },
+      },
+    ],
+  };
 
   test('a refusal', async () => {
     const text = refusalText({
-      refusal: {
-        reason: 'no executor here can enforce what --safe needs',
-        rows: [
-          {
-            dimension: 'network',
-            needed: '2 hosts, else deny',
-            planned: 'unsupported',
-            missing: 'selective networks; only public and deny exist',
-            couldEnforce: [],
-            change: { command: 'job run --safe --no-net -- npm ci', givesUp: 'all network access of the command' },
-          },
-        ],
-      },
+      refusal,
       argv: ['npm', 'ci'],
       mode: 'safe',
       runId: shopBundle().run.id,
@@ -90,6 +144,33 @@ describe('the example of the design', () => {
     expectFits(text, 80);
     await expect(text).toMatchFileSnapshot(golden('refusal.txt'));
   });
+
+  test('the review of a refused job', async () => {
+    const base = shopBundle();
+    const bundle = shopBundle({
+      run: { ...base.run, state: 'refused', ending: { kind: 'refused', detail: refusal.reason }, executor: null, attempt: null, startedMs: null },
+      plan: null,
+      refusal,
+      changes: null,
+      ...nothingObserved(),
+    });
+    const text = reviewText(reviewInput(bundle, { stage: 'none' }));
+    expectFits(text, 80);
+    await expect(text).toMatchFileSnapshot(golden('review-refused.txt'));
+    await expect(reviewMarkdown(reviewInput(bundle, { stage: 'none' }))).toMatchFileSnapshot(golden('review-refused.md'));
+  });
+});
+
+test('colour changes nothing but colour', () => {
+  const mark = (text: string): string => `\x1b[1m${text}\x1b[22m`;
+  const palette = { bold: mark, dim: mark, good: mark, bad: mark, warn: mark };
+  const bundle = shopBundle({ warnings: ['a warning'] });
+  for (const width of [46, 80]) {
+    // eslint-disable-next-line no-control-regex -- taking the colour out again
+    const plain = (text: string): string => text.replace(/\x1b\[\d+m/g, '');
+    expect(plain(reviewText(reviewInput(bundle, { width, palette })))).toBe(reviewText(reviewInput(bundle, { width })));
+    expect(plain(summaryOf(bundle, { width, palette }))).toBe(summaryOf(bundle, { width }));
+  }
 });
 
 describe('runs that went otherwise', () => {
@@ -98,7 +179,14 @@ describe('runs that went otherwise', () => {
     const bundle: RunBundle = {
       ...base,
       run: { ...base.run, mode: 'default', executor: 'host', ending: { kind: 'signal', signal: 'SIGTERM', number: 15 } },
-      safety: { ...base.safety, enforced: [], unenforced: ['file_read', 'file_write', 'subprocess'], cooperative: ['network'], notAsked: ['models', 'tools', 'credentials', 'resources'], promise: 'none' },
+      safety: {
+        ...base.safety,
+        enforced: [],
+        unenforced: ['file_read', 'file_write', 'subprocess'],
+        cooperative: ['network'],
+        notAsked: ['models', 'tools', 'credentials', 'resources'],
+        promise: 'none',
+      },
       warnings: ['file reads are not enforced: the host executor has no isolation', 'two', 'three', 'four'],
       discarded: null,
       network: { ...base.network, destinations: null, denied: null, allowed: null, failed: null, bytesOut: null },
@@ -117,11 +205,25 @@ describe('runs that went otherwise', () => {
       changes: null,
       executorObservations: {
         ...base.executorObservations,
-        dimensions: perDimension((dimension) => (dimension === 'file_write' ? { level: 'unenforced', scope: '', outcomes: [outcome] } : base.executorObservations.dimensions[dimension])),
-        requirements: [{ id: outcome.id, dimension: 'file_write', control: outcome.control, phase: 'gate', expect: { kind: 'refused', errnos: ['EROFS', 'EACCES'] } }],
+        dimensions: perDimension((dimension) =>
+          dimension === 'file_write' ? { level: 'unenforced', scope: '', outcomes: [outcome] } : base.executorObservations.dimensions[dimension],
+        ),
+        requirements: [
+          { id: outcome.id, dimension: 'file_write', control: outcome.control, phase: 'gate', expect: { kind: 'refused', errnos: ['EROFS', 'EACCES'] } },
+        ],
         receipts: [{ id: outcome.id, kind: 'probe', source: 'shim', phase: 'gate', readFrom: 'open(/etc/.proofrun-probe, O_CREAT)', value: 'ok' }],
       },
-      safety: { ...base.safety, enforced: base.safety.enforced.filter((dimension) => dimension !== 'file_write'), missing: ['file_write'], unenforced: ['file_write'], promise: 'broken', dimensions: { ...base.safety.dimensions, file_write: { ...base.safety.dimensions.file_write, observed: 'unenforced', installed: { matched: 8, owed: 9 } } } },
+      safety: {
+        ...base.safety,
+        enforced: base.safety.enforced.filter((dimension) => dimension !== 'file_write'),
+        missing: ['file_write'],
+        unenforced: ['file_write'],
+        promise: 'broken',
+        dimensions: {
+          ...base.safety.dimensions,
+          file_write: { ...base.safety.dimensions.file_write, observed: 'unenforced', installed: { matched: 8, owed: 9 } },
+        },
+      },
     };
     const text = reviewText(reviewInput(bundle, { stage: 'none', verification: { ok: false, problems: ['safety.promise: recorded kept, derived broken'] } }));
     expectFits(text, 80);
@@ -130,7 +232,9 @@ describe('runs that went otherwise', () => {
 
   test('null is a dash and 0 is a 0', () => {
     const base = shopBundle();
-    const text = reviewText(reviewInput(shopBundle({ discarded: null, network: { ...base.network, allowed: null, denied: 0, failed: null, bytesOut: null, destinations: null } })));
+    const text = reviewText(
+      reviewInput(shopBundle({ discarded: null, network: { ...base.network, allowed: null, denied: 0, failed: null, bytesOut: null, destinations: null } })),
+    );
     expect(text).toContain('NETWORK    allowed -   denied 0   failed -   bytes out -');
     expect(text).toContain('DISCARDED  -\n');
   });
@@ -171,6 +275,7 @@ describe('what a job chose', () => {
 
   test('stays inside its code span in Markdown', async () => {
     const text = reviewMarkdown(reviewInput(bundle));
+    // eslint-disable-next-line no-control-regex -- that none is there is the point
     expect(text).not.toMatch(/\x1b|\u202e|\x07/);
     expect(text).toContain('`` a\\|b`c`<script>@everyone ``');
     await expect(text).toMatchFileSnapshot(golden('review-hostile.md'));

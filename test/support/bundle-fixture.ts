@@ -69,7 +69,13 @@ const OWED: Readonly<Record<Dimension, readonly [facts: number, probes: number]>
 function outcomes(dimension: Dimension): readonly RequirementOutcome[] {
   const [facts_, probes] = OWED[dimension];
   const make = (kind: 'fact' | 'probe', count: number): RequirementOutcome[] =>
-    Array.from({ length: count }, (_, index) => ({ id: `${kind === 'probe' ? 'probe.' : ''}${dimension}.${index}`, control: `${dimension}_control`, phase: 'gate', kind, status: 'matched' }));
+    Array.from({ length: count }, (_, index) => ({
+      id: `${kind === 'probe' ? 'probe.' : ''}${dimension}.${index}`,
+      control: `${dimension}_control`,
+      phase: 'gate',
+      kind,
+      status: 'matched',
+    }));
   return [...make('fact', facts_), ...make('probe', probes)];
 }
 
@@ -190,7 +196,14 @@ export function shopBundle(more: Partial<RunBundle> = {}): RunBundle {
       gatewayRoutes: [],
     },
     changes: changeSet(SHOP_CHANGES),
-    discarded: { files: 212, bytes: 19_293_798, top: [{ path: '~/.npm', files: 209 }, { path: '~/.cache', files: 3 }] },
+    discarded: {
+      files: 212,
+      bytes: 19_293_798,
+      top: [
+        { path: '~/.npm', files: 209 },
+        { path: '~/.cache', files: 3 },
+      ],
+    },
     outputs: [],
     fileOperations: null,
     killed: [{ pid: 4127, name: 'esbuild' }],

@@ -1,10 +1,11 @@
 import type { BundlePermissions, BundlePlan, RunBundleBody } from '../../src/core/bundle.ts';
 import type { Change } from '../../src/core/change.ts';
-import { perDimension, type Dimension } from '../../src/core/dimension.ts';
+import { perDimension, type Dimension, type PerDimension } from '../../src/core/dimension.ts';
 import type { JsonValue } from '../../src/core/json.ts';
 import type { ExecutorObservations, RequirementOutcome } from '../../src/core/observation.ts';
-import type { Refusal } from '../../src/core/plan.ts';
+import type { ControlId, Refusal } from '../../src/core/plan.ts';
 import type { Expectation, ReceiptFact, ReceiptRequirement } from '../../src/core/receipt.ts';
+import { OWED, requireReceipts } from '../../src/evidence/index.ts';
 import { describeNetwork } from '../../src/runner/bundle-network.ts';
 import { describeOutput } from '../../src/runner/bundle-output.ts';
 import { summariseSafety } from '../../src/runner/bundle-safety.ts';
@@ -14,61 +15,38 @@ const ORIGIN = { layer: 'policy', name: 'safe', file: 'safe.yaml', line: 14 } as
 const ENVIRONMENT = ['HOME', 'NPM_TOKEN', 'PATH'];
 const ENFORCED: readonly Dimension[] = ['file_read', 'file_write', 'network', 'subprocess', 'credentials', 'resources'];
 
-interface Owed {
-  readonly id: string;
-  readonly dimensions: readonly Dimension[];
-  readonly control: string;
-  readonly phase: 'gate' | 'end';
-  readonly expect: Expectation;
-  readonly value: JsonValue;
+const CONTROLS: PerDimension<readonly ControlId[]> = {
+  file_read: ['mount_namespace', 'projected_root'],
+  file_write: ['mount_namespace', 'staged_workspace'],
+  network: ['network_namespace'],
+  subprocess: ['seccomp', 'tree_killed'],
+  credentials: ['environment'],
+  models: [],
+  tools: [],
+  resources: ['process_limit'],
+};
+
+/** An expectation of every kind. */
+function expectationOf(id: string): { readonly expect: Expectation; readonly value: JsonValue } {
+  if (id.startsWith('probe.')) return { expect: { kind: 'refused', errnos: ['ENOENT', 'EACCES'] }, value: 'ENOENT' };
+  if (id.startsWith('ns.')) return { expect: { kind: 'differs', from: `${id}:[1]` }, value: `${id}:[2]` };
+  if (id === 'status.seccomp_filters') return { expect: { kind: 'at_least', value: 1 }, value: 2 };
+  if (id === 'end.processes') return { expect: { kind: 'at_most', value: 0 }, value: 0 };
+  return { expect: { kind: 'equals', value: [{ Path: '/', fs_type: id }, null, 512] }, value: [{ Path: '/', fs_type: id }, null, 512] };
 }
 
-/** One receipt of every kind of expectation, in both phases, some owed by more than one dimension. */
-const OWED: readonly Owed[] = [
-  {
-    id: 'mount.namespace',
-    dimensions: ['file_read', 'file_write'],
-    control: 'mount_namespace',
-    phase: 'gate',
-    expect: { kind: 'differs', from: 'mnt:[1]' },
-    value: 'mnt:[2]',
-  },
-  {
-    id: 'mount.table',
-    dimensions: ['file_read', 'file_write'],
-    control: 'projected_root',
-    phase: 'gate',
-    expect: { kind: 'equals', value: [{ Path: '/', fs_type: 'tmpfs' }] },
-    value: [{ Path: '/', fs_type: 'tmpfs' }],
-  },
-  {
-    id: 'probe.file.canary',
-    dimensions: ['file_read'],
-    control: 'projected_root',
-    phase: 'gate',
-    expect: { kind: 'refused', errnos: ['ENOENT', 'EACCES'] },
-    value: 'ENOENT',
-  },
-  { id: 'net.namespace', dimensions: ['network'], control: 'network_namespace', phase: 'gate', expect: { kind: 'differs', from: 'net:[1]' }, value: 'net:[2]' },
-  { id: 'net.interfaces', dimensions: ['network'], control: 'network_namespace', phase: 'end', expect: { kind: 'equals', value: ['lo'] }, value: ['lo'] },
-  { id: 'seccomp.filters', dimensions: ['subprocess'], control: 'seccomp', phase: 'gate', expect: { kind: 'at_least', value: 1 }, value: 2 },
-  { id: 'tree.left', dimensions: ['subprocess'], control: 'tree_killed', phase: 'end', expect: { kind: 'at_most', value: 0 }, value: 0 },
-  { id: 'env.names', dimensions: ['credentials'], control: 'environment', phase: 'gate', expect: { kind: 'equals', value: ENVIRONMENT }, value: ENVIRONMENT },
-  { id: 'rlimit.nproc', dimensions: ['resources'], control: 'process_limit', phase: 'gate', expect: { kind: 'equals', value: 512 }, value: 512 },
-];
-
-export const REQUIREMENTS: readonly ReceiptRequirement[] = OWED.flatMap(({ id, dimensions, control, phase, expect }) =>
-  dimensions.map((dimension) => ({ id, dimension, control, phase, expect })),
+const EXPECTED = Object.values(CONTROLS).flatMap((controls) =>
+  controls.flatMap((control) => OWED[control].map(({ id, phase }) => ({ control, id, phase, expect: expectationOf(id).expect }))),
 );
 
-export const RECEIPTS: readonly ReceiptFact[] = OWED.map(({ id, phase, value }) => ({
-  id,
-  kind: kindOf(id),
-  source: 'shim',
-  phase,
-  readFrom: '/proc/self',
-  value,
-}));
+export const REQUIREMENTS: readonly ReceiptRequirement[] = requireReceipts(
+  CONTROLS,
+  EXPECTED.filter((one, index) => EXPECTED.findIndex((other) => other.control === one.control && other.id === one.id && other.phase === one.phase) === index),
+);
+
+export const RECEIPTS: readonly ReceiptFact[] = REQUIREMENTS.filter(
+  (one, index) => REQUIREMENTS.findIndex((other) => other.id === one.id && other.phase === one.phase) === index,
+).map(({ id, phase }) => ({ id, kind: kindOf(id), source: 'shim', phase, readFrom: '/proc/self', value: expectationOf(id).value }));
 
 function kindOf(id: string): 'fact' | 'probe' {
   return id.startsWith('probe.') ? 'probe' : 'fact';
@@ -143,7 +121,7 @@ const PLAN: BundlePlan = {
       level: planned ? 'planned' : 'unsupported',
       requested: planned,
       asked: planned ? 'safe' : '-',
-      controls: planned ? ['mount_namespace'] : [],
+      controls: CONTROLS[dimension],
       scope: 'as planned',
       ...(planned ? {} : { reason: 'not here yet' }),
     };

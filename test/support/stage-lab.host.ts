@@ -166,6 +166,13 @@ export class StageLab {
     return run.stdout;
   }
 
+  /** Runs a shell script in the workspace with the rights that a job has on the overlay. */
+  async hereAsJob(script: string): Promise<void> {
+    const flags = this.user.kind === 'root' ? '-m' : '-Urm';
+    const run = await asUser(this.user, ['unshare', flags, 'sh', '-euc', script], { cwd: this.workspace });
+    if (run.code !== 0) throw new Error(`the script failed (${run.code ?? run.signal}): ${run.stderr}`);
+  }
+
   async view(): Promise<ChangeSet> {
     return this.must<ChangeSet>('view');
   }

@@ -65,6 +65,16 @@ function main(): void {
       readSync(0, Buffer.alloc(1));
       return;
     }
+    case 'open-announced': {
+      const store = openStore(target, Date.now, {
+        announce: (point) => {
+          if (point === 'waiting') say('waiting');
+        },
+      });
+      say(`opened ${String(store.listRuns().length)}`);
+      store.close();
+      return;
+    }
     case 'own': {
       const store = openStore(target, Date.now);
       say(record(store, { id: newRunId() }).id);

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { completionScript, SHELLS } from '../../src/cli/completion.ts';
-import { COMMAND_NAMES, flagsOf, flagText, longName } from '../../src/cli/flags.ts';
+import { COMMAND_NAMES } from '../../src/cli/command-table.ts';
+import { flagsOf, flagText, longName } from '../../src/cli/flags.ts';
 
 let directory = '';
 beforeAll(() => {
@@ -20,7 +21,9 @@ function has(program: string): boolean {
 /** What bash offers for the last word. `job` itself is not on the path, so runs offer only `last`. */
 function offered(...words: string[]): readonly string[] {
   const script = `source ${join(directory, 'job.bash')}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _job; printf '%s\\n' "\${COMPREPLY[@]}"`;
-  return execFileSync('bash', ['--norc', '-c', script, 'bash', 'job', ...words], { encoding: 'utf8', cwd: directory, stdio: ['ignore', 'pipe', 'pipe'] }).split('\n').filter((line) => line !== '');
+  return execFileSync('bash', ['--norc', '-c', script, 'bash', 'job', ...words], { encoding: 'utf8', cwd: directory, stdio: ['ignore', 'pipe', 'pipe'] })
+    .split('\n')
+    .filter((line) => line !== '');
 }
 
 describe('bash', () => {
@@ -63,7 +66,11 @@ describe.skipIf(!has('zsh'))('zsh (skipped without zsh)', () => {
 describe.skipIf(!has('fish'))('fish (skipped without fish)', () => {
   test('offers commands and flags', () => {
     const complete = (line: string): readonly string[] =>
-      execFileSync('fish', ['--no-config', '-c', `source ${join(directory, 'job.fish')}; complete -C '${line}'`], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'], env: { ...process.env, HOME: directory } })
+      execFileSync('fish', ['--no-config', '-c', `source ${join(directory, 'job.fish')}; complete -C '${line}'`], {
+        encoding: 'utf8',
+        stdio: ['ignore', 'pipe', 'ignore'],
+        env: { ...process.env, HOME: directory },
+      })
         .split('\n')
         .map((text) => text.split('\t')[0] ?? '')
         .filter((text) => text !== '');

@@ -50,10 +50,17 @@ describe('lines', () => {
 describe('words for a shell', () => {
   test('read back as the same argument', () => {
     // Without NUL, which no argument can hold, and without what the sanitiser can only count (floods of marks).
-    const argument = fc.string({ unit: fc.constantFrom('a', ' ', "'", '"', '\\', '$', '`', '!', '\n', '\t', '\x1b', '\x07', '~', '*', '\u202e', 'é', '-'), maxLength: 12 });
+    const argument = fc.string({
+      unit: fc.constantFrom('a', ' ', "'", '"', '\\', '$', '`', '!', '\n', '\t', '\x1b', '\x07', '~', '*', '\u202e', 'é', '-'),
+      maxLength: 12,
+    });
     fc.assert(
       fc.property(fc.array(argument, { minLength: 1, maxLength: 6 }), (words) => {
-        const out = execFileSync('bash', ['--norc', '-c', `printf '%s\\0' ${words.map(shellWord).join(' ')}`], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], env: { LC_ALL: 'C.UTF-8', PATH: process.env['PATH'] } });
+        const out = execFileSync('bash', ['--norc', '-c', `printf '%s\\0' ${words.map(shellWord).join(' ')}`], {
+          encoding: 'utf8',
+          stdio: ['ignore', 'pipe', 'pipe'],
+          env: { LC_ALL: 'C.UTF-8', PATH: process.env['PATH'] },
+        });
         expect(out.split('\0').slice(0, -1)).toEqual(words);
       }),
       { numRuns: 60 },

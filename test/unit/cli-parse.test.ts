@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { ProofrunError } from '../../src/core/errors.ts';
-import { COMMAND_NAMES, EXCLUSIVE, FLAG_KEYS, flagRow, flagsOf, flagText, longName, type CommandName } from '../../src/cli/flags.ts';
+import { COMMAND_NAMES, type CommandName } from '../../src/cli/command-table.ts';
+import { EXCLUSIVE, FLAG_KEYS, flagRow, flagsOf, flagText, longName } from '../../src/cli/flags.ts';
 import { jobFileOf, jobRequestOf } from '../../src/cli/job-request.ts';
 import { parseCommandLine } from '../../src/cli/parse.ts';
 import type { ParsedArgs } from '../../src/cli/command.ts';
@@ -64,11 +65,19 @@ describe('where our flags end', () => {
 
 describe('values', () => {
   test('are converted to bytes, milliseconds and numbers', () => {
-    expect(parse('run', '--memory', '512MiB', '--cpus=1.5', '--processes', '64', '--timeout', '1h30m', 'x').flags).toEqual({ memory: 512 * 2 ** 20, cpus: 1.5, processes: 64, timeout: 5_400_000 });
+    expect(parse('run', '--memory', '512MiB', '--cpus=1.5', '--processes', '64', '--timeout', '1h30m', 'x').flags).toEqual({
+      memory: 512 * 2 ** 20,
+      cpus: 1.5,
+      processes: 64,
+      timeout: 5_400_000,
+    });
   });
 
   test('of a flag that repeats form a list, in order', () => {
-    expect(parse('run', '-e', 'B=2', '--env', 'A', '-eC', '--allow-net', 'a.example', '--allow-net=b.example:8443', 'x').flags).toEqual({ env: ['B=2', 'A', 'C'], allowNet: ['a.example', 'b.example:8443'] });
+    expect(parse('run', '-e', 'B=2', '--env', 'A', '-eC', '--allow-net', 'a.example', '--allow-net=b.example:8443', 'x').flags).toEqual({
+      env: ['B=2', 'A', 'C'],
+      allowNet: ['a.example', 'b.example:8443'],
+    });
   });
 
   test('short flags may be grouped', () => {
@@ -185,7 +194,13 @@ describe('the table', () => {
   };
 
   test('every command reads every flag of its row', () => {
-    const leastWords: Partial<Record<CommandName, string[]>> = { run: ['x'], 'policy show': ['x'], 'policy check': ['x'], 'policy explain': ['x'], completion: ['bash'] };
+    const leastWords: Partial<Record<CommandName, string[]>> = {
+      run: ['x'],
+      'policy show': ['x'],
+      'policy check': ['x'],
+      'policy explain': ['x'],
+      completion: ['bash'],
+    };
     for (const command of COMMAND_NAMES) {
       if (command === 'help') continue;
       for (const key of flagsOf(command)) {
@@ -221,8 +236,37 @@ describe('a job file', () => {
   });
 
   test('flags become the request, under the names of the policy', () => {
-    const args = parse('run', '--strict', '--use', 'npm-install', '--policy', 'ci', '--no-net', '--deny-read', '~/x', '-e', 'A=1', '--timeout', '5m', '--workspace', 'w', '--', 'npm', 'ci');
-    expect(jobRequestOf(args)).toEqual({ argv: ['npm', 'ci'], mode: 'strict', use: ['npm-install'], policies: ['ci'], noNet: true, denyRead: ['~/x'], env: ['A=1'], timeoutMs: 300_000, workspace: 'w' });
+    const args = parse(
+      'run',
+      '--strict',
+      '--use',
+      'npm-install',
+      '--policy',
+      'ci',
+      '--no-net',
+      '--deny-read',
+      '~/x',
+      '-e',
+      'A=1',
+      '--timeout',
+      '5m',
+      '--workspace',
+      'w',
+      '--',
+      'npm',
+      'ci',
+    );
+    expect(jobRequestOf(args)).toEqual({
+      argv: ['npm', 'ci'],
+      mode: 'strict',
+      use: ['npm-install'],
+      policies: ['ci'],
+      noNet: true,
+      denyRead: ['~/x'],
+      env: ['A=1'],
+      timeoutMs: 300_000,
+      workspace: 'w',
+    });
     expect(jobRequestOf(parse('run', '--safe', 'job.yaml'))).toEqual({ argv: [], jobFile: 'job.yaml', mode: 'safe' });
   });
 });

@@ -48,7 +48,11 @@ function stored(more: Partial<StoredRun> = {}): StoredRun {
 
 describe('job ls', () => {
   test('one line a run, ids only as long as they have to be', () => {
-    const runs = [stored(), stored({ id: 'run-01KC4Q8ZV6AAAAAAAAAAAAAAAA' as RunId, state: 'running', ending: null, stageState: 'none', name: 'unit' }), stored({ id: 'run-01KB000000AAAAAAAAAAAAAAAA' as RunId, damaged: 'argv: x', argv: [], mode: 'default', executor: 'host', stageState: 'dropped' })];
+    const runs = [
+      stored(),
+      stored({ id: 'run-01KC4Q8ZV6AAAAAAAAAAAAAAAA' as RunId, state: 'running', ending: null, stageState: 'none', name: 'unit' }),
+      stored({ id: 'run-01KB000000AAAAAAAAAAAAAAAA' as RunId, damaged: 'argv: x', argv: [], mode: 'default', executor: 'host', stageState: 'dropped' }),
+    ];
     const text = listText({ runs, workspaces: false, home: HOME, nowMs: NOW, width: 80, palette: PLAIN });
     expect(text.split('\n')).toEqual([
       'RUN             END      STAGED   AGE  MODE         COMMAND',
@@ -61,7 +65,14 @@ describe('job ls', () => {
   });
 
   test('a long or hostile command is cut, on one line', () => {
-    const text = listText({ runs: [stored({ argv: ['sh', '-c', `echo ${'x'.repeat(300)}\n\x1b[2J`] })], workspaces: true, home: HOME, nowMs: NOW, width: 80, palette: PLAIN });
+    const text = listText({
+      runs: [stored({ argv: ['sh', '-c', `echo ${'x'.repeat(300)}\n\x1b[2J`] })],
+      workspaces: true,
+      home: HOME,
+      nowMs: NOW,
+      width: 80,
+      palette: PLAIN,
+    });
     expect(text.trimEnd().split('\n')).toHaveLength(2);
     expect(text).toContain('~/src/shop');
     for (const line of text.split('\n')) expect(columnsOf(line)).toBeLessThanOrEqual(80);
@@ -90,7 +101,14 @@ describe('job status', () => {
   });
 
   test('of a live one, without a bundle', () => {
-    const run = stored({ state: 'running', ending: null, endedMs: null, startedMs: NOW - 5000, stageState: 'none', lease: { owner: { pid: 41, startTicks: 1, bootId: 'b', pidNamespace: 'p' }, expiresMs: NOW } });
+    const run = stored({
+      state: 'running',
+      ending: null,
+      endedMs: null,
+      startedMs: NOW - 5000,
+      stageState: 'none',
+      lease: { owner: { pid: 41, startTicks: 1, bootId: 'b', pidNamespace: 'p' }, expiresMs: NOW },
+    });
     const text = statusText({ run, bundle: undefined, selector: 'last', nowMs: NOW, width: 80, palette: PLAIN });
     expect(text).toContain('state      running (process 41)');
     expect(text).toContain('  5.0 s  ');
@@ -143,13 +161,26 @@ describe('JSON', () => {
   });
 
   test('keys are snake_case throughout', () => {
-    const keys = (value: unknown): string[] => (Array.isArray(value) ? value.flatMap(keys) : typeof value === 'object' && value !== null ? Object.entries(value).flatMap(([key, inner]) => [key, ...keys(inner)]) : []);
+    const keys = (value: unknown): string[] =>
+      Array.isArray(value)
+        ? value.flatMap(keys)
+        : typeof value === 'object' && value !== null
+          ? Object.entries(value).flatMap(([key, inner]) => [key, ...keys(inner)])
+          : [];
     const bundle = shopBundle();
-    for (const value of [runJson(stored()), summaryJson(bundle, { appliedFiles: null, bundlePath: '/x' }), reviewJson({ bundle, verification: { ok: true, problems: [] }, changes: bundle.changes, stage: 'staged' })]) {
+    for (const value of [
+      runJson(stored()),
+      summaryJson(bundle, { appliedFiles: null, bundlePath: '/x' }),
+      reviewJson({ bundle, verification: { ok: true, problems: [] }, changes: bundle.changes, stage: 'staged' }),
+    ]) {
       for (const key of keys(value)) expect(key).toMatch(/^[a-z][a-z0-9]*(_[a-z0-9]+)*$/);
     }
     expect(runJson(stored())).toMatchObject({ id: 'run-01KC4Q8ZV5J4Q7W9X2N6T8R3MA', exit_code: 1, stage_state: 'staged', owner: null });
-    expect(summaryJson(bundle, { appliedFiles: null, bundlePath: null })).toMatchObject({ exit_code: 1, staged: { files: 7, added: 4 }, executes_on_host: [{ path: '.husky/pre-commit' }] });
+    expect(summaryJson(bundle, { appliedFiles: null, bundlePath: null })).toMatchObject({
+      exit_code: 1,
+      staged: { files: 7, added: 4 },
+      executes_on_host: [{ path: '.husky/pre-commit' }],
+    });
   });
 });
 
@@ -159,7 +190,19 @@ describe('job doctor', () => {
       version: '0.1.0',
       checks: [{ name: 'shim', ok: false, found: 'not built', remedy: 'node scripts/build-shim.mjs' }],
       executors: [
-        { executor: 'native', available: false, reason: 'user namespaces are off', remedy: 'profile x {\n  userns,\n}', version: '0.8.0', user: 'user', controls: [], network: { public: false, deny: false, selective: false }, subprocess: { contained: false, listed: false, none: false }, limits: { memory: false, cpus: false, processes: false, swap: false }, cooperative: [] },
+        {
+          executor: 'native',
+          available: false,
+          reason: 'user namespaces are off',
+          remedy: 'profile x {\n  userns,\n}',
+          version: '0.8.0',
+          user: 'user',
+          controls: [],
+          network: { public: false, deny: false, selective: false },
+          subprocess: { contained: false, listed: false, none: false },
+          limits: { memory: false, cpus: false, processes: false, swap: false },
+          cooperative: [],
+        },
       ],
       passSafe: [],
       width: 80,
@@ -172,7 +215,15 @@ describe('job doctor', () => {
 });
 
 describe('colour', () => {
-  const context = (env: Record<string, string>, terminal: boolean): CliContext => ({ env, cwd: '/', stdout: process.stdout, stderr: process.stderr, isTerminal: { stdin: terminal, stdout: terminal, stderr: terminal }, columns: 80, clock: () => 0 });
+  const context = (env: Record<string, string>, terminal: boolean): CliContext => ({
+    env,
+    cwd: '/',
+    stdout: process.stdout,
+    stderr: process.stderr,
+    isTerminal: { stdin: terminal, stdout: terminal, stderr: terminal },
+    columns: 80,
+    clock: () => 0,
+  });
 
   test.each([
     ['on a terminal', {}, true, true],

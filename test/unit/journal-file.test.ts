@@ -21,7 +21,6 @@ function notice(kind: string, data: JournalNotice['data'] = {}, more: Partial<Jo
 /** A whole life, as the runner tells it. */
 const LIFE: readonly JournalNotice[] = [
   notice('run.recorded', { executor: 'native', mode: 'safe' }),
-  notice('run.preparing'),
   notice('run.launched'),
   notice('gate.decided', { decision: 'release' }),
   notice('command.released'),
@@ -32,7 +31,6 @@ const LIFE: readonly JournalNotice[] = [
 ];
 const OTHERS: readonly JournalNotice[] = [
   notice('run.refused', { reason: 'no executor', mode: 'strict' }, { attempt: null }),
-  notice('run.interrupted', { reason: 'its process died' }),
   notice('gate.decided', { decision: 'refuse' }),
   notice('command.ended', { ending: 'signal', signal: 'SIGTERM', code: null }),
 ];
@@ -67,8 +65,8 @@ describe('the journal', () => {
     expect(new Set(written.map((line) => line.id)).size).toBe(LIFE.length);
     expect(written.map((line) => line.cause)).toEqual([null, ...entries.slice(0, -1).map((entry) => entry.id)]);
     const operations = written.map((line) => line.operation);
-    expect(operations[4]).toMatch(/^op-/);
-    expect(operations[5]).toBe(operations[4]);
+    expect(operations[3]).toMatch(/^op-/);
+    expect(operations[4]).toBe(operations[3]);
     expect(operations.filter((operation) => operation !== null)).toHaveLength(2);
   });
 
@@ -121,8 +119,8 @@ describe('the journal', () => {
     const second = openJournal(file);
     first.append(notice('run.recorded'));
     second.append(notice('run.recorded', {}, other));
-    first.append(notice('run.preparing'));
-    second.append(notice('run.preparing', {}, other));
+    first.append(notice('run.launched'));
+    second.append(notice('run.launched', {}, other));
     const written = lines(file);
     expect(written.map((line) => line.run)).toEqual([RUN, other.runId, RUN, other.runId]);
     expect(written[2]?.cause).toBe(written[0]?.id);
@@ -143,7 +141,7 @@ describe('a torn journal', () => {
     const file = join(directory(), 'run.jsonl');
     const journal = openJournal(file);
     journal.append(notice('run.recorded', { executor: 'native', mode: 'safe' }));
-    journal.append(notice('run.preparing'));
+    journal.append(notice('run.launched'));
     journal.close();
     return { file, whole: readFileSync(file, 'utf8') };
   }
@@ -157,7 +155,7 @@ describe('a torn journal', () => {
       journal.append(notice('run.launched'));
       journal.close();
       const kinds = lines(file).map((line) => line.kind);
-      const kept = length < firstLine.length - 1 ? [] : length < whole.length - 1 ? ['run.recorded'] : ['run.recorded', 'run.preparing'];
+      const kept = length < firstLine.length - 1 ? [] : length < whole.length - 1 ? ['run.recorded'] : ['run.recorded', 'run.launched'];
       expect([length, kinds]).toEqual([length, [...kept, 'run.launched']]);
     }
   });
@@ -168,7 +166,7 @@ describe('a torn journal', () => {
     appendFileSync(file, '{"attempt":nul');
     journal.append(notice('run.launched'));
     journal.close();
-    expect(lines(file).map((line) => line.kind)).toEqual(['run.recorded', 'run.preparing', 'run.launched']);
+    expect(lines(file).map((line) => line.kind)).toEqual(['run.recorded', 'run.launched', 'run.launched']);
   });
 
   it('with a very long tear is mended', () => {

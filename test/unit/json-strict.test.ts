@@ -80,6 +80,10 @@ describe('strict JSON', () => {
     expect(refusal(input)).toMatch(/not UTF-8/);
   });
 
+  it('refuses a byte order mark in bytes as well', () => {
+    expect(refusal(Buffer.from('\ufeff{}'))).toMatch(/found U\+FEFF/);
+  });
+
   it('accepts exactly 256 levels', () => {
     expect(parseStrictJson(nested(256))).toHaveLength(1);
     expect(refusal('[[[]]]', { maxDepth: 2 })).toMatch(/deeper than 2/);

@@ -57,7 +57,7 @@ describe('canonical names', () => {
 });
 
 describe('rules', () => {
-  it.each([
+  it.each<readonly [string, 'allow' | 'deny', object, string]>([
     ['example.com', 'allow', { kind: 'name', host: 'example.com', ports: [80, 443] }, 'allow without a port is 80 and 443'],
     ['example.com', 'deny', { kind: 'name', host: 'example.com', ports: undefined }, 'deny without a port is every port'],
     ['github.com:22', 'allow', { kind: 'name', host: 'github.com', ports: [22] }, 'one port'],
@@ -67,7 +67,7 @@ describe('rules', () => {
     ['192.0.2.7:25', 'deny', { kind: 'cidr', host: '192.0.2.7/32', ports: [25] }, 'an address is a block of one'],
     ['2001:DB8::0/32', 'allow', { kind: 'cidr', host: '2001:db8::/32', ports: [80, 443] }, 'IPv6, canonical'],
     ['[2001:db8::1]:8443', 'allow', { kind: 'cidr', host: '2001:db8::1/128', ports: [8443] }, 'IPv6 with a port'],
-  ] as const)('%s to %s: %s', (text, effect, expected) => {
+  ])('%s to %s: %s', (text, effect, expected) => {
     expect(rule(text, effect)).toMatchObject(expected);
   });
 
@@ -117,7 +117,11 @@ describe('rules', () => {
   });
 
   it('two rules meet in the narrower name, the common ports, and private only when both are', () => {
-    expect(intersectHostRules(rule('*.example.com:22,443', 'allow', true), rule('a.example.com', 'allow'))).toMatchObject({ host: 'a.example.com', ports: [443], private: false });
+    expect(intersectHostRules(rule('*.example.com:22,443', 'allow', true), rule('a.example.com', 'allow'))).toMatchObject({
+      host: 'a.example.com',
+      ports: [443],
+      private: false,
+    });
     expect(intersectHostRules(rule('a.example.com:22'), rule('a.example.com:23'))).toBeUndefined();
     expect(intersectHostRules(rule('a.example'), rule('b.example'))).toBeUndefined();
     expect(intersectHostRules(rule('10.0.0.0/8'), rule('10.2.0.0/16'))).toMatchObject({ host: '10.2.0.0/16' });
@@ -160,7 +164,11 @@ describe('blocks', () => {
 });
 
 describe('deciding', () => {
-  const network = { allow: [rule('*.example.com'), rule('git.example.com:22'), rule('10.0.0.0/8:5432')], deny: [rule('secret.example.com', 'deny')], defaultAllow: false };
+  const network = {
+    allow: [rule('*.example.com'), rule('git.example.com:22'), rule('10.0.0.0/8:5432')],
+    deny: [rule('secret.example.com', 'deny')],
+    defaultAllow: false,
+  };
 
   it.each([
     ['a.example.com', 443, true, 'a wildcard'],

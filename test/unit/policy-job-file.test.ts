@@ -89,15 +89,35 @@ describe('a job file', () => {
 
   it.each<readonly [string, string, RegExp]>([
     ['an unknown key, with near names', 'version: 1\nworkspce: .\n', /^job\.yaml:2:1: unknown key `workspce`; did you mean `workspace`\?$/],
-    ['an unknown key deep inside', 'version: 1\npermissions:\n  network:\n    allowed: [a.example]\n', /^job\.yaml:4:5: unknown key `allowed` in permissions\.network; did you mean `allow`\?/],
+    [
+      'an unknown key deep inside',
+      'version: 1\npermissions:\n  network:\n    allowed: [a.example]\n',
+      /^job\.yaml:4:5: unknown key `allowed` in permissions\.network; did you mean `allow`\?/,
+    ],
     ['a repeated key', 'version: 1\nmode: safe\nmode: strict\n', /^job\.yaml:3:1: this key stands twice/],
     ['a repeated key in JSON', '{"version": 1,\n"version": 1}', /^job\.yaml:2:1: this key stands twice/],
-    ['a command as text, with the list form', 'version: 1\ncommand: npm test --watch\n', /^job\.yaml:2:1: command: expected a list, the program and its arguments, found text$/],
+    [
+      'a command as text, with the list form',
+      'version: 1\ncommand: npm test --watch\n',
+      /^job\.yaml:2:1: command: expected a list, the program and its arguments, found text$/,
+    ],
     ['a number in the command', 'version: 1\ncommand: [sleep, 5]\n', /^job\.yaml:2:18: command\[1\]: expected text \(quote numbers\), found the number 5$/],
-    ['a size without a unit', 'version: 1\npermissions:\n  resources:\n    memory: 2\n', /^job\.yaml:4:5: permissions\.resources\.memory: expected a size with a unit.*; write 2B, 2MiB or 2GiB, found the number 2$/],
-    ['a wrong unit', 'version: 1\npermissions: { resources: { memory: 2GB, wall_time: 30min } }\n', /^job\.yaml:2:42: permissions\.resources\.wall_time: expected a duration with a unit.*; write 30m, found the text "30min"$/],
+    [
+      'a size without a unit',
+      'version: 1\npermissions:\n  resources:\n    memory: 2\n',
+      /^job\.yaml:4:5: permissions\.resources\.memory: expected a size with a unit.*; write 2B, 2MiB or 2GiB, found the number 2$/,
+    ],
+    [
+      'a wrong unit',
+      'version: 1\npermissions: { resources: { memory: 2GB, wall_time: 30min } }\n',
+      /^job\.yaml:2:42: permissions\.resources\.wall_time: expected a duration with a unit.*; write 30m, found the text "30min"$/,
+    ],
     ['a limit of nothing', 'version: 1\npermissions: { resources: { memory: 0B } }\n', /^job\.yaml:2:29: memory: expected more than nothing, found 0B$/],
-    ['a mode that is none', 'version: 1\nmode: saef\n', /^job\.yaml:2:1: mode: expected default, safe or strict, found the text "saef"; did you mean `safe`\?$/],
+    [
+      'a mode that is none',
+      'version: 1\nmode: saef\n',
+      /^job\.yaml:2:1: mode: expected default, safe or strict, found the text "saef"; did you mean `safe`\?$/,
+    ],
     ['a list where a mapping belongs', 'version: 1\npermissions: []\n', /^job\.yaml:2:1: permissions: expected a mapping of dimensions, found an empty list$/],
     ['nothing where a list belongs', 'version: 1\nuse:\n', /^job\.yaml:2:1: use: expected a list of names or files, found nothing \(null\)$/],
     ['another version', 'version: 2\n', /^job\.yaml:1:1: version: expected 1, found the number 2$/],
@@ -111,14 +131,26 @@ describe('a job file', () => {
     ['a key that is no text', 'version: 1\nx-a: { 1: 2 }\n', /^job\.yaml:2:8: a key is text; quote it$/],
     ['a key that would reach the prototype', 'version: 1\n__proto__: { mode: safe }\n', /^job\.yaml:2:1: unknown key `__proto__`$/],
     ['an infinite number', 'version: 1\npermissions: { resources: { cpus: .inf } }\n', /^job\.yaml:2:35: not a finite number$/],
-    ['no processors', 'version: 1\npermissions: { resources: { cpus: 0 } }\n', /^job\.yaml:2:29: permissions\.resources\.cpus: expected a number of processors above 0, found the number 0$/],
+    [
+      'no processors',
+      'version: 1\npermissions: { resources: { cpus: 0 } }\n',
+      /^job\.yaml:2:29: permissions\.resources\.cpus: expected a number of processors above 0, found the number 0$/,
+    ],
     ['`*` as a host', 'version: 1\npermissions: { network: { allow: ["*"] } }\n', /^job\.yaml:2:35: `\*` alone is no host rule$/],
     ['a URL as a host', 'version: 1\npermissions: { network: { allow: ["https://a.example/x"] } }\n', /^job\.yaml:2:35: "https:\/\/a\.example\/x" is a URL$/],
     ['a port that is none', 'version: 1\npermissions: { network: { allow: ["a.example:99999"] } }\n', /^job\.yaml:2:35: .*a port from 1 to 65535/],
     ['published ports that are none', 'version: 1\npermissions: { network: { publish: ["0:3000"] } }\n', /^job\.yaml:2:37: expected two ports/],
-    ['a secret without a source', 'version: 1\npermissions: { credentials: { secrets: [{ name: A }] } }\n', /^job\.yaml:2:41: permissions\.credentials\.secrets\[0\] lacks `from`$/],
+    [
+      'a secret without a source',
+      'version: 1\npermissions: { credentials: { secrets: [{ name: A }] } }\n',
+      /^job\.yaml:2:41: permissions\.credentials\.secrets\[0\] lacks `from`$/,
+    ],
     ['a variable name that is none', 'version: 1\nenv: { "A-B": x }\n', /^job\.yaml:2:8: `A-B` is not a name that env may hold$/],
-    ['waiving containment', 'version: 1\ndegrade: [network]\n', /^job\.yaml:2:11: degrade\[0\]: expected credentials, models, tools or resources, found the text "network"$/],
+    [
+      'waiving containment',
+      'version: 1\ndegrade: [network]\n',
+      /^job\.yaml:2:11: degrade\[0\]: expected credentials, models, tools or resources, found the text "network"$/,
+    ],
     ['tabs as indentation', 'version: 1\npermissions:\n\tnetwork: {}\n', /^job\.yaml:3:1: /],
     ['an open bracket', 'version: 1\ncommand: [npm\n', /^job\.yaml:\d+:\d+: /],
   ])('refuses %s', async (_what, text, message) => {
@@ -139,7 +171,13 @@ describe('a job file', () => {
 
 describe('a hostile file', () => {
   it('with aliases that multiply ends with an error, soon', async () => {
-    const lines = ['x-0: &a0 [x, x, x, x, x, x, x, x, x, x]', ...Array.from({ length: 9 }, (_, index) => `x-${String(index + 1)}: &a${String(index + 1)} [${Array.from({ length: 10 }, () => `*a${String(index)}`).join(', ')}]`)];
+    const lines = [
+      'x-0: &a0 [x, x, x, x, x, x, x, x, x, x]',
+      ...Array.from(
+        { length: 9 },
+        (_, index) => `x-${String(index + 1)}: &a${String(index + 1)} [${Array.from({ length: 10 }, () => `*a${String(index)}`).join(', ')}]`,
+      ),
+    ];
     expect((await fault(`version: 1\n${lines.join('\n')}\n`)).message).toMatch(/too many values/);
   });
 

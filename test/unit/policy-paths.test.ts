@@ -26,12 +26,12 @@ describe('path rules', () => {
     ['/a/./b/../c//d', '/a/c/d', true, 'normalised'],
     ['/', '/', true, 'the root'],
     [String.raw`/a/\[x\]`, '/a/[x]', true, 'a backslash takes the meaning away'],
-    ['**/.env', String.raw`/work\[1]/shop/**/.env`, false, 'a glob keeps the directory literal'],
-    ['src/*.{ts,js}', String.raw`/work\[1]/shop/src/*.{ts,js}`, false, 'alternatives'],
-    ['./a/*', String.raw`/work\[1]/shop/a/*`, false, 'a dot segment in a glob'],
+    ['**/.env', String.raw`/work\[1\]/shop/**/.env`, false, 'a glob keeps the directory literal'],
+    ['src/*.{ts,js}', String.raw`/work\[1\]/shop/src/*.{ts,js}`, false, 'alternatives'],
+    ['./a/*', String.raw`/work\[1\]/shop/a/*`, false, 'a dot segment in a glob'],
     ['a]b', '/work[1]/shop/a]b', true, 'a closing bracket alone is literal'],
   ])('%s is %s (literal: %s): %s', (text, pattern, literal) => {
-    expect(rule(text)).toMatchObject({ pattern: pattern.replace(String.raw`\[1]`, String.raw`\[1\]`).replace(String.raw`\[1\]`, pattern.includes(String.raw`\[1`) ? String.raw`\[1\]` : '[1]'), literal });
+    expect(rule(text)).toMatchObject({ pattern, literal });
   });
 
   it.each([
@@ -42,7 +42,7 @@ describe('path rules', () => {
     ['a[b', 'an open bracket'],
     ['a{b', 'an open brace'],
     ['[z-a]', 'a reversed range'],
-    [`${'{a,b}'.repeat(7)}`, 'more than 64 alternatives'],
+    ['{a,b}'.repeat(7), 'more than 64 alternatives'],
   ])('%j is refused: %s', (text) => {
     expect(parsePathRule(text, BASE, ORIGIN).kind).toBe('error');
   });
@@ -111,8 +111,8 @@ describe('path rules', () => {
 });
 
 describe('the glob compiler', () => {
-  // An independent one, within the syntax that both know and for names without line breaks.
-  it.each(['/a/**/b', '/**/x', '/a/*', '/a/*.pem', '/a/.env.*', '/a/{b,c}/d', '/a/[bc]d', '/a/?b', '/a/**', '/a/b*c*d'])('agrees with picomatch on %s', (pattern) => {
+  // An independent one, within the syntax that both know, for names without line breaks, and away from the root, where picomatch differs.
+  it.each(['/a/**/b', '/a/**/x', '/a/*', '/a/*.pem', '/a/.env.*', '/a/{b,c}/d', '/a/[bc]d', '/a/?b', '/a/b*c*d'])('agrees with picomatch on %s', (pattern) => {
     const compiled = compileGlob(pattern);
     if (compiled.kind === 'error') throw new Error(compiled.message);
     const other = picomatch(pattern, { dot: true, nonegate: true, noextglob: true, posix: true });

@@ -202,6 +202,19 @@ describe('the database', () => {
     expect(hint).toMatch(/^mv /);
   });
 
+  it('that is damaged behind its first pages is refused when it is read', () => {
+    const state = filled();
+    const first = openStore(state, clock);
+    for (let count = 0; count < 40; count += 1) record(first, { argv: ['x'.repeat(2_000)] });
+    first.close();
+    const file = join(state, 'proofrun.db');
+    const bytes = readFileSync(file);
+    writeFileSync(file, Buffer.concat([bytes.subarray(0, 12 * 4096), Buffer.alloc(bytes.length - 12 * 4096, 0xee)]));
+    const store = openStore(state, clock);
+    expect(() => store.listRuns()).toThrow(expect.objectContaining({ code: 'ERR_STORE_UNREADABLE', hint: `mv ${file} ${file}.damaged` }));
+    store.close();
+  });
+
   it('is made of an empty file', () => {
     const state = join(directory(), 'state');
     mkdirSync(state, { mode: 0o700 });

@@ -1,7 +1,13 @@
 import Database from 'better-sqlite3';
+import { spawn } from 'node:child_process';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { Writable } from 'node:stream';
+import { setImmediate } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
-import { openStore } from '../../src/store/index.ts';
+import { currentOwner, livenessOf, openStore } from '../../src/store/index.ts';
+import { parseStat } from '../../src/store/owner.host.ts';
 import { removeStoreProgram, startStoreProcess } from '../support/store-process.host.ts';
 import { finish, record } from '../support/store-run.ts';
 import { temporaryDirectories } from '../support/temporary.ts';
@@ -54,6 +60,38 @@ describe('several processes at once', () => {
     const apply = { runId: id, workspace: '/w', owner: { pid: 1, startTicks: 1, bootId: '', pidNamespace: '' }, selection: null, paths: [] };
     expect(() => store.beginApply(apply)).toThrow(expect.objectContaining({ code: 'ERR_APPLY_INTERRUPTED' }));
     store.close();
+  });
+
+  it('wait for each other while the store is new', async () => {
+    const state = join(directory(), 'state');
+    mkdirSync(state, { mode: 0o700 });
+    writeFileSync(join(state, 'proofrun.db'), '', { mode: 0o600 });
+    const holder = new Database(join(state, 'proofrun.db'));
+    holder.exec('BEGIN IMMEDIATE');
+    const other = startStoreProcess('open-announced', state);
+    expect(await other.line()).toBe('waiting');
+    holder.exec('COMMIT');
+    expect(await other.line()).toBe('opened 0');
+    await other.done();
+    holder.close();
+  });
+
+  it('take a zombie for dead', async () => {
+    // cat waits for nobody; the child ends only when the shell has become cat.
+    const parent = spawn('sh', ['-c', '(read word <&3) & echo $!; exec cat'], { stdio: ['pipe', 'pipe', 'inherit', 'pipe'] });
+    const { stdin, stdout } = parent;
+    const release = parent.stdio[3];
+    if (stdin === null || stdout === null || !(release instanceof Writable)) throw new Error('a pipe is missing');
+    const lines = createInterface({ input: stdout })[Symbol.asyncIterator]();
+    const pid = Number((await lines.next()).value);
+    stdin.write('echoed\n');
+    expect((await lines.next()).value).toBe('echoed');
+    release.end('\n');
+    const stat = (): ReturnType<typeof parseStat> => parseStat(readFileSync(`/proc/${String(pid)}/stat`, 'utf8'));
+    while (stat()?.state !== 'Z') await setImmediate();
+    const owner = { ...currentOwner(), pid, startTicks: stat()?.startTicks ?? 0 };
+    expect(livenessOf(owner)).toBe('dead');
+    stdin.end();
   });
 
   it('notice when an owner dies, and not before', async () => {

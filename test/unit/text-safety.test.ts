@@ -59,6 +59,14 @@ describe('text safety', () => {
     expect(safeLine('x'.repeat(401)).length).toBeLessThan(401);
   });
 
+  it('never begins the end with something that joins what is before it', () => {
+    for (let shift = 0; shift < 4; shift += 1) {
+      const text = safeText('x'.repeat(shift) + 'e\u0301'.repeat(200), { lines: true, max: 100 });
+      expect(text).toMatch(/\.\.\.\]\n[ex]/);
+      expect(safeText(text, { lines: true, max: 100 })).toBe(text);
+    }
+  });
+
   it('shows paths on one line', () => {
     expect(displayPath('a\nb/\x1b[0m')).toBe('a\\nb/\\x1b[0m');
     expect(displayPath(Buffer.from([0x61, 0xff]).toString('base64'), 'base64')).toBe('a\\xff');

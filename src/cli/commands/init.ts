@@ -8,7 +8,11 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const name = args.words[0] ?? 'job.yaml';
   const path = writeNewFile(context.cwd, name, JOB_FILE, args.flags.force === true);
   if (args.flags.json === true) context.stdout.write(jsonLine({ file: path }));
-  else context.stderr.write(`job: wrote ${JSON.stringify(name)}\n     job policy explain ${name}   what it means, line by line\n     job trust ${name}            accept what it asks for\n     job run ${name}\n`);
+  else {
+    context.stderr.write(
+      `job: wrote ${JSON.stringify(name)}\n     job policy explain ${name}   what it means, line by line\n     job trust ${name}            accept what it asks for\n     job run ${name}\n`,
+    );
+  }
   return Promise.resolve(0);
 }
 

@@ -28,11 +28,17 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   for (const file of args.words) results.push(await check(file, args.flags.kind, context.cwd, uid));
   const bad = results.filter((result) => result.error !== null);
   if (args.flags.json === true) {
-    context.stdout.write(jsonLine(results.map((result) => ({ file: result.file, kind: result.kind, error: result.error === null ? null : { ...result.error } }))));
+    context.stdout.write(
+      jsonLine(results.map((result) => ({ file: result.file, kind: result.kind, error: result.error === null ? null : { ...result.error } }))),
+    );
   } else {
     const palette = paletteFor(context, 'stdout');
     for (const { file, kind, error } of results) {
-      context.stdout.write(error === null ? `${palette.good('ok')}     ${displayPath(file)}  (${kind ?? 'unknown'})\n` : `${palette.bad('wrong')}  ${safeText(error.message, { lines: true })}\n${error.hint === null ? '' : `       ${safeText(error.hint, { lines: true })}\n`}`);
+      context.stdout.write(
+        error === null
+          ? `${palette.good('ok')}     ${displayPath(file)}  (${kind ?? 'unknown'})\n`
+          : `${palette.bad('wrong')}  ${safeText(error.message, { lines: true })}\n${error.hint === null ? '' : `       ${safeText(error.hint, { lines: true })}\n`}`,
+      );
     }
   }
   return bad.length === 0 ? 0 : EXIT_CODES.usage;

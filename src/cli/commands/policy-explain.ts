@@ -3,7 +3,8 @@ import { toSnake } from '../../core/case.ts';
 import { ProofrunError } from '../../core/errors.ts';
 import type { EffectiveJob } from '../../core/job.ts';
 import { composeJob } from '../../policy/compose.ts';
-import { explainEnv, explainHost, explainJob, explainProgram, explainRead, explainWrite, type Explanation } from '../../policy/explain.ts';
+import { explainJob } from '../../policy/explain-job.ts';
+import { explainEnv, explainHost, explainProgram, explainRead, explainWrite, type Explanation } from '../../policy/explain.ts';
 import { prepareJob } from '../../policy/prepare.host.ts';
 import { isTrusted } from '../../policy/trust.host.ts';
 import { callerFacts } from '../caller.host.ts';
@@ -21,9 +22,22 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const job = composeJob(input);
   const questions = asked(args, job, context.cwd);
   const explanations = questions.length > 0 ? questions : explainJob(job);
-  const untrusted = trust !== undefined && !(await isTrusted(caller.stateDirectory, caller.uid, trust.file, trust.digest)) ? { file: trust.file, digest: trust.digest } : undefined;
+  const untrusted =
+    trust !== undefined && !(await isTrusted(caller.stateDirectory, caller.uid, trust.file, trust.digest))
+      ? { file: trust.file, digest: trust.digest }
+      : undefined;
   if (args.flags.json === true) {
-    context.stdout.write(jsonLine({ argv: job.argv, mode: job.mode, workspace: job.workspace, layers: toSnake(job.layers), untrusted: toSnake(untrusted ?? null), explanations: toSnake(explanations), warnings: job.warnings }));
+    context.stdout.write(
+      jsonLine({
+        argv: job.argv,
+        mode: job.mode,
+        workspace: job.workspace,
+        layers: toSnake(job.layers),
+        untrusted: toSnake(untrusted ?? null),
+        explanations: toSnake(explanations),
+        warnings: job.warnings,
+      }),
+    );
   } else {
     context.stdout.write(explainText({ job, explanations, untrusted, width: context.columns, palette: paletteFor(context, 'stdout') }));
   }
@@ -49,7 +63,10 @@ function hostAndPort(text: string): { readonly host: string; readonly port: numb
   const host = match?.[1] ?? match?.[2] ?? (/^[0-9a-fA-F:.]+$/.test(text) && text.includes('::') ? text : undefined);
   const port = match?.[3] === undefined ? 443 : Number(match[3]);
   if (host === undefined || port < 1 || port > 65535) {
-    throw new ProofrunError('ERR_USAGE', { message: `--why-net expects HOST[:PORT]; received ${JSON.stringify(text)}`, hint: 'write --why-net packages.example.com:443' });
+    throw new ProofrunError('ERR_USAGE', {
+      message: `--why-net expects HOST[:PORT]; received ${JSON.stringify(text)}`,
+      hint: 'write --why-net packages.example.com:443',
+    });
   }
   return { host, port };
 }

@@ -24,9 +24,18 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const caller = callerFacts(context);
   const presets = await loadPresets();
   const { workspace } = await findWorkspace({ currentDirectory: context.cwd });
-  const own = async (kind: Row['kind'], folder: string): Promise<readonly Row[]> => (await namesIn(join(caller.configDirectory, folder))).map((name) => ({ kind, name, from: 'yours', description: displayPath(join(caller.configDirectory, folder, `${name}.yaml`)) }));
+  const own = async (kind: Row['kind'], folder: string): Promise<readonly Row[]> =>
+    (await namesIn(join(caller.configDirectory, folder))).map((name) => ({
+      kind,
+      name,
+      from: 'yours',
+      description: displayPath(join(caller.configDirectory, folder, `${name}.yaml`)),
+    }));
   const always: Row[] = [];
-  for (const [name, path] of [['user policy', join(caller.configDirectory, 'policy.yaml')], ['workspace policy', join(workspace, '.proofrun', 'policy.yaml')]] as const) {
+  for (const [name, path] of [
+    ['user policy', join(caller.configDirectory, 'policy.yaml')],
+    ['workspace policy', join(workspace, '.proofrun', 'policy.yaml')],
+  ] as const) {
     if ((await readPolicyFile(path, [caller.uid, 0])) !== undefined) always.push({ kind: 'policy', name, from: 'always', description: displayPath(path) });
   }
   const rows: readonly Row[] = [
@@ -45,7 +54,14 @@ function text(rows: readonly Row[], width: number): string {
     title,
     ...rows
       .filter((row) => row.kind === kind)
-      .flatMap((row) => labelled(safeLine(row.name, 80), NAME + 2, flowWords(`${row.from === 'shipped' ? '' : `(${row.from}) `}${safeLine(row.description, 300)}`, width - NAME - 4), '  ').map((line, index) => (index === 0 && row.name.length >= NAME + 2 ? `  ${pad(row.name, NAME)}  ${line.slice(row.name.length + 2)}` : line))),
+      .flatMap((row) =>
+        labelled(
+          safeLine(row.name, 80),
+          NAME + 2,
+          flowWords(`${row.from === 'shipped' ? '' : `(${row.from}) `}${safeLine(row.description, 300)}`, width - NAME - 4),
+          '  ',
+        ).map((line, index) => (index === 0 && row.name.length >= NAME + 2 ? `  ${pad(row.name, NAME)}  ${line.slice(row.name.length + 2)}` : line)),
+      ),
   ];
   return `${[...section('policy', 'Policies (ceilings; --policy NAME):'), '', ...section('profile', 'Profiles (grants; --use NAME):')].join('\n')}\n`;
 }

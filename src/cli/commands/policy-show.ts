@@ -32,17 +32,27 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
 async function find(name: string, context: CliContext): Promise<Found> {
   const caller = callerFacts(context);
   const isPath = name.includes('/') || /\.(?:ya?ml|json)$/.test(name);
-  const places = isPath ? [['policy', resolve(context.cwd, name)] as const] : ([['policy', join(caller.configDirectory, 'policies', `${name}.yaml`)], ['profile', join(caller.configDirectory, 'profiles', `${name}.yaml`)]] as const);
+  const places = isPath
+    ? [['policy', resolve(context.cwd, name)] as const]
+    : ([
+        ['policy', join(caller.configDirectory, 'policies', `${name}.yaml`)],
+        ['profile', join(caller.configDirectory, 'profiles', `${name}.yaml`)],
+      ] as const);
   for (const [kind, path] of places) {
     const file = await readPolicyFile(path, [caller.uid, 0]);
-    if (file !== undefined) return { kind: isPath && /(^|\/)profiles\//.test(path) ? 'profile' : kind, source: displayPath(path), sha256: file.sha256, text: file.text };
+    if (file !== undefined) {
+      return { kind: isPath && /(^|\/)profiles\//.test(path) ? 'profile' : kind, source: displayPath(path), sha256: file.sha256, text: file.text };
+    }
   }
   if (isPath) throw new ProofrunError('ERR_PROFILE_UNKNOWN', { message: `there is no file ${displayPath(name)}`, hint: 'job policy ls' });
   const presets = await loadPresets();
   const preset = [...presets.policies, ...presets.profiles].find((layer) => layer.name === name);
   if (preset === undefined || preset.kind === 'job') {
     const known = [...presets.policies, ...presets.profiles].map((layer) => layer.name);
-    throw new ProofrunError('ERR_PROFILE_UNKNOWN', { message: `no policy or profile is named ${JSON.stringify(name)}${didYouMean(name, known)}`, hint: 'job policy ls lists them' });
+    throw new ProofrunError('ERR_PROFILE_UNKNOWN', {
+      message: `no policy or profile is named ${JSON.stringify(name)}${didYouMean(name, known)}`,
+      hint: 'job policy ls lists them',
+    });
   }
   return { kind: preset.kind, source: `shipped ${preset.file}`, sha256: preset.sha256, text: await readShipped(preset.kind, preset.file) };
 }

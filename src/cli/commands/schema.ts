@@ -15,7 +15,10 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   }
   const name = SCHEMA_NAMES.find((known) => known === word);
   if (name === undefined) {
-    throw new ProofrunError('ERR_USAGE', { message: `no schema is named ${JSON.stringify(word)}${didYouMean(word, SCHEMA_NAMES)}`, hint: `job schema lists them: ${SCHEMA_NAMES.join(', ')}` });
+    throw new ProofrunError('ERR_USAGE', {
+      message: `no schema is named ${JSON.stringify(word)}${didYouMean(word, SCHEMA_NAMES)}`,
+      hint: `job schema lists them: ${SCHEMA_NAMES.join(', ')}`,
+    });
   }
   const { default: schema } = await SCHEMAS[name].load();
   context.stdout.write(`${JSON.stringify(schema, null, 2)}\n`);

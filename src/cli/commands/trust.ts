@@ -19,15 +19,28 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const { trust } = await prepareJob({ argv: [], jobFile: file }, caller, 'ignore');
   if (args.flags.revoke === true) return await revoke(args, context, caller, file, trust);
   if (trust === undefined) {
-    say(args, context, { file, accepted: false, needed: false }, `${displayPath(file)} needs no acceptance: it grants nothing, or lies outside the workspace\n`);
+    say(
+      args,
+      context,
+      { file, accepted: false, needed: false },
+      `${displayPath(file)} needs no acceptance: it grants nothing, or lies outside the workspace\n`,
+    );
     return 0;
   }
   const known = await isTrusted(caller.stateDirectory, caller.uid, trust.file, trust.digest);
   if (!known && args.flags.yes !== true && !(await agreed(context, trust, file))) {
-    throw new ProofrunError('ERR_JOB_UNTRUSTED', { message: `${displayPath(file)} was not accepted`, hint: `job trust --yes ${file} accepts it without asking` });
+    throw new ProofrunError('ERR_JOB_UNTRUSTED', {
+      message: `${displayPath(file)} was not accepted`,
+      hint: `job trust --yes ${file} accepts it without asking`,
+    });
   }
   if (!known) await acceptTrust(caller.stateDirectory, caller.uid, { file: trust.file, digest: trust.digest, acceptedMs: context.clock() });
-  say(args, context, { file: trust.file, digest: trust.digest, accepted: true, needed: true }, `${known ? 'accepted before' : 'accepted'}: ${displayPath(trust.file)}\n${trust.digest}\n`);
+  say(
+    args,
+    context,
+    { file: trust.file, digest: trust.digest, accepted: true, needed: true },
+    `${known ? 'accepted before' : 'accepted'}: ${displayPath(trust.file)}\n${trust.digest}\n`,
+  );
   return 0;
 }
 
@@ -48,8 +61,15 @@ async function revoke(args: ParsedArgs, context: CliContext, caller: CallerFacts
 
 async function list(args: ParsedArgs, context: CliContext, caller: CallerFacts): Promise<number> {
   const records = await listTrusted(caller.stateDirectory, caller.uid);
-  if (args.flags.json === true) context.stdout.write(jsonLine(records.map((record) => ({ file: record.file, digest: record.digest, accepted_ms: record.acceptedMs }))));
-  else context.stdout.write(records.length === 0 ? 'nothing was accepted\n' : records.map((record) => `${dateWords(record.acceptedMs)}  ${displayPath(record.file)}  ${record.digest.slice(0, 19)}\n`).join(''));
+  if (args.flags.json === true) {
+    context.stdout.write(jsonLine(records.map((record) => ({ file: record.file, digest: record.digest, accepted_ms: record.acceptedMs }))));
+  } else {
+    context.stdout.write(
+      records.length === 0
+        ? 'nothing was accepted\n'
+        : records.map((record) => `${dateWords(record.acceptedMs)}  ${displayPath(record.file)}  ${record.digest.slice(0, 19)}\n`).join(''),
+    );
+  }
   return 0;
 }
 

@@ -66,7 +66,14 @@ export function tallyOf(changes: BundleChanges): Tally {
 
 /** `7 files: 4 added, 2 modified, 1 deleted`; `nothing` when there is none. */
 export function tallyWords(tally: Tally): string {
-  const kinds = ([['added', tally.added], ['modified', tally.modified], ['deleted', tally.deleted], ['changed otherwise', tally.other]] as const)
+  const kinds = (
+    [
+      ['added', tally.added],
+      ['modified', tally.modified],
+      ['deleted', tally.deleted],
+      ['changed otherwise', tally.other],
+    ] as const
+  )
     .filter(([, count]) => count > 0)
     .map(([word, count]) => `${count} ${word}`);
   const files = tally.files === 0 ? [] : [`${plural(tally.files, 'file')}: ${kinds.join(', ')}`];
@@ -76,12 +83,21 @@ export function tallyWords(tally: Tally): string {
 
 /** `7 files, +118 -37`. */
 export function tallyNumbers(tally: Tally): string {
-  const parts = [plural(tally.files, 'file'), ...(tally.directories === 0 ? [] : [plural(tally.directories, 'directory', 'directories')]), `+${tally.addedLines} -${tally.removedLines}`];
+  const parts = [
+    plural(tally.files, 'file'),
+    ...(tally.directories === 0 ? [] : [plural(tally.directories, 'directory', 'directories')]),
+    `+${tally.addedLines} -${tally.removedLines}`,
+  ];
   return parts.join(', ');
 }
 
 /** The list of changes in review order; large directories collapse and long groups are cut, unless every single change is wanted. */
-export function changeRows(changes: BundleChanges, workspace: string, home: string | undefined, options: { readonly collapse: boolean } = { collapse: true }): ChangeGroupRows {
+export function changeRows(
+  changes: BundleChanges,
+  workspace: string,
+  home: string | undefined,
+  options: { readonly collapse: boolean } = { collapse: true },
+): ChangeGroupRows {
   const groups = new Map<number, Leaf[]>();
   for (const change of listedChanges(changes)) {
     const rank = reviewRank(change);
@@ -99,7 +115,8 @@ export function changeRows(changes: BundleChanges, workspace: string, home: stri
     }
     const items = collapse(group.sort(byPath));
     // What stands for many comes first when not everything can be shown.
-    const collapsed = items.length > MOST_OF_GROUP ? [...items.filter(({ kind }) => kind === 'collapsed'), ...items.filter(({ kind }) => kind === 'leaf')] : items;
+    const collapsed =
+      items.length > MOST_OF_GROUP ? [...items.filter(({ kind }) => kind === 'collapsed'), ...items.filter(({ kind }) => kind === 'leaf')] : items;
     rows.push(...collapsed.slice(0, MOST_OF_GROUP).map(rowOf));
     leftOut += collapsed.slice(MOST_OF_GROUP).reduce((sum, item) => sum + (item.kind === 'leaf' ? 1 : item.count), 0);
   }
@@ -210,7 +227,9 @@ function noteOf(change: Change): string {
   if (change.executes !== undefined) notes.push(safeLine(change.executes, 200));
   if (change.conflict !== undefined) notes.push(`conflict: ${safeLine(change.conflict.reason, 200)}`);
   if (change.unappliable !== undefined) notes.push(`not applicable: ${safeLine(change.unappliable, 200)}`);
-  if (after?.type === 'symlink' && after.target !== undefined) notes.push(`link to ${displayPath(after.target, change.encoding)}${change.leavesRoot === true ? ', outside the workspace' : ''}`);
+  if (after?.type === 'symlink' && after.target !== undefined) {
+    notes.push(`link to ${displayPath(after.target, change.encoding)}${change.leavesRoot === true ? ', outside the workspace' : ''}`);
+  }
   if (change.from !== undefined) notes.push(`from ${displayPath(change.from, change.encoding)}`);
   if (change.kind === 'type_changed' && before !== undefined && after !== undefined) notes.push(`${before.type} -> ${after.type}`);
   if (change.binary) notes.push(`binary, ${sizeWords((after ?? before)?.size ?? 0)}`);

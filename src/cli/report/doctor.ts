@@ -1,7 +1,7 @@
 import { DIMENSIONS } from '../../core/dimension.ts';
 import type { ExecutorCapabilities } from '../../core/plan.ts';
 import { safeLine } from '../../core/text-safety.ts';
-import { flowWords, labelled, spread } from './layout.ts';
+import { flowWords, labelled, painted, spread } from './layout.ts';
 import type { Palette } from './palette.ts';
 import { dimensionList } from './words.ts';
 
@@ -31,7 +31,9 @@ const INDENT = '  ';
 export function doctorText(input: DoctorInput): string {
   const { width, palette } = input;
   const room = width - LABEL - INDENT.length;
-  const lines: string[] = [...spread(`proofrun ${input.version}`, input.passSafe.length === 0 ? palette.bad('--safe is refused here') : palette.good(`--safe passes on ${input.passSafe.join(', ')}`), width)];
+  const [verdict, paint] =
+    input.passSafe.length === 0 ? ['--safe is refused here', palette.bad] : [`--safe passes on ${input.passSafe.join(', ')}`, palette.good];
+  const lines: string[] = [...painted(spread(`proofrun ${input.version}`, verdict, width), verdict, paint)];
   for (const check of input.checks) {
     lines.push(...labelled(check.name, LABEL, flowWords(safeLine(check.found, 400), room), INDENT).map(check.ok ? (line) => line : palette.bad));
     if (check.remedy !== undefined) lines.push(...remedyLines(check.remedy, room));
@@ -64,6 +66,8 @@ function abilities(executor: ExecutorCapabilities): readonly (readonly [string, 
     ['network', yes(network)],
     ['subprocess', yes(subprocess)],
     ['tree limits', yes(limits)],
-    ...(executor.cooperative.length === 0 ? [] : [['cooperative', dimensionList(DIMENSIONS.filter((dimension) => executor.cooperative.includes(dimension)))] as const]),
+    ...(executor.cooperative.length === 0
+      ? []
+      : [['cooperative', dimensionList(DIMENSIONS.filter((dimension) => executor.cooperative.includes(dimension)))] as const]),
   ];
 }

@@ -2,16 +2,29 @@ import { toSnake } from '../../core/case.ts';
 import { EXIT_CODES, messageOf, ProofrunError } from '../../core/errors.ts';
 import type { JsonValue } from '../../core/json.ts';
 import { safeText } from '../../core/text-safety.ts';
+import type { ParsedArgs } from '../command.ts';
 import type { CliContext } from '../context.ts';
+import { applyRefusalText } from './apply-refusal.ts';
+import { jsonLine } from './json.ts';
+import { paletteFor } from './palette.ts';
 
-/** Writes what was thrown, as text to stderr or as JSON to stdout, and returns the exit code. Never throws. */
-export function reportError(error: unknown, json: boolean, context: CliContext): number {
+/**
+ * Writes what was thrown, as text to stderr or as JSON to stdout, and returns the exit code. Never throws. `args`: the command that failed, when
+ * it came to one.
+ */
+export function reportError(error: unknown, json: boolean, context: CliContext, args?: ParsedArgs): number {
   if (json) {
-    context.stdout.write(`${JSON.stringify(errorJson(error))}\n`);
+    context.stdout.write(jsonLine(errorJson(error)));
   } else {
-    context.stderr.write(errorText(error));
+    context.stderr.write(refusalOf(error, args, context) ?? errorText(error));
   }
   return error instanceof ProofrunError ? error.exitCode : EXIT_CODES.internal;
+}
+
+/** A refused apply is told with whole commands, which need the command line. */
+function refusalOf(error: unknown, args: ParsedArgs | undefined, context: CliContext): string | undefined {
+  if (args?.command !== 'apply' || !(error instanceof ProofrunError)) return undefined;
+  return applyRefusalText({ error, argv: args.argv, selector: args.words[0] ?? 'last', width: context.columns, palette: paletteFor(context, 'stderr') });
 }
 
 /** `job: message`, then the hint on a line of its own. An internal fault carries its stack, and says what to do with it. */

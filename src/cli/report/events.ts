@@ -28,5 +28,7 @@ export function eventDay(event: Pick<StoredEvent, 'timeMs'>): string {
 
 function factItems(data: JsonValue): readonly string[] {
   if (typeof data !== 'object' || data === null || Array.isArray(data)) return [safeLine(JSON.stringify(data), 300)];
-  return Object.entries(data).map(([key, value]: [string, JsonValue]) => `${safeLine(key, 80)}=${safeLine(typeof value === 'string' ? value : JSON.stringify(value), 300)}`);
+  return Object.entries(data).map(
+    ([key, value]: [string, JsonValue]) => `${safeLine(key, 80)}=${safeLine(typeof value === 'string' ? value : JSON.stringify(value), 300)}`,
+  );
 }

@@ -33,7 +33,9 @@ export function explainText(input: ExplainInput): string {
     lines.push('', palette.bold(dimensionTitle(dimension)));
     for (const group of groups(rows)) lines.push(...groupLines(group, input));
   }
-  if (input.untrusted !== undefined) lines.push('', ...flowWords(`Nobody has accepted this job file yet: job trust ${displayPath(input.untrusted.file)}`, width).map(palette.warn));
+  if (input.untrusted !== undefined) {
+    lines.push('', ...flowWords(`Nobody has accepted this job file yet: job trust ${displayPath(input.untrusted.file)}`, width).map(palette.warn));
+  }
   for (const warning of job.warnings) lines.push(...flowWords(`Warning: ${safeLine(warning, 400)}`, width).map(palette.warn));
   return `${lines.join('\n')}\n`;
 }
@@ -53,14 +55,20 @@ function groupLines(group: readonly Explanation[], { job, width, palette }: Expl
   const [first] = group;
   if (first === undefined) return [];
   const room = width - INDENT.length - OUTCOME;
-  const subjects = group.slice(0, MOST).flatMap((row) => (row.subject === '*' ? [] : [row.subject.startsWith('/') ? displayPath(friendlyPath(row.subject, job.workspace, job.home)) : safeLine(row.subject, 400)]));
+  const subjects = group
+    .slice(0, MOST)
+    .flatMap((row) =>
+      row.subject === '*' ? [] : [row.subject.startsWith('/') ? displayPath(friendlyPath(row.subject, job.workspace, job.home)) : safeLine(row.subject, 400)],
+    );
   const more = group.length > MOST ? [`and ${countWords(group.length - MOST)} more`] : [];
   const body = [...flow([...subjects, ...more], room, '  '), ...flowWords(safeLine(first.reason, 400), room)];
   const where = originWords(group);
   if (where !== undefined) body.push(...flowWords(where, room).map(palette.dim));
   if (first.allowWith !== undefined) body.push(...flowWords(`would allow: ${safeLine(first.allowWith, 400)}`, room));
   const paint = first.outcome === 'denied' ? palette.bad : first.outcome === 'allowed' ? palette.good : palette.warn;
-  return labelled(first.outcome, OUTCOME, body, INDENT).map((line, index) => (index === 0 ? INDENT + paint(pad(first.outcome, OUTCOME)) + line.slice(INDENT.length + OUTCOME) : line));
+  return labelled(first.outcome, OUTCOME, body, INDENT).map((line, index) =>
+    index === 0 ? INDENT + paint(pad(first.outcome, OUTCOME)) + line.slice(INDENT.length + OUTCOME) : line,
+  );
 }
 
 /** `safe.yaml:12 default_action: deny (mode)`; of a group the first and last line of its file. */
@@ -70,6 +78,7 @@ function originWords(group: readonly Explanation[]): string | undefined {
   const lines = group.flatMap((row) => row.origin?.line ?? []);
   const [low, high] = [Math.min(...lines), Math.max(...lines)];
   const place = lines.length > 0 && low !== high && first.origin.file !== undefined ? `${first.origin.file}:${low}-${high}` : formatOrigin(first.origin);
-  const rule = group.length === 1 && first.rule !== undefined && first.rule !== first.subject && first.rule !== first.origin.name ? ` ${safeLine(first.rule, 200)}` : '';
+  const rule =
+    group.length === 1 && first.rule !== undefined && first.rule !== first.subject && first.rule !== first.origin.name ? ` ${safeLine(first.rule, 200)}` : '';
   return `${safeLine(place, 300)}${rule} (${first.origin.layer})`;
 }

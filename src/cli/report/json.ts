@@ -45,7 +45,12 @@ export function summaryJson(bundle: RunBundle, more: { readonly appliedFiles: nu
     elapsed_ms: run.startedMs === null || run.endedMs === null ? null : run.endedMs - run.startedMs,
     safety: toSnake(safety),
     staged: changes === null ? null : toSnake(tallyOf(changes)),
-    executes_on_host: changes === null ? [] : listedChanges(changes).flatMap((change) => (change.executes === undefined ? [] : [{ path: change.path, encoding: change.encoding, why: change.executes }])),
+    executes_on_host:
+      changes === null
+        ? []
+        : listedChanges(changes).flatMap((change) =>
+            change.executes === undefined ? [] : [{ path: change.path, encoding: change.encoding, why: change.executes }],
+          ),
     applied_files: more.appliedFiles,
     direct_shares: toSnake(bundle.directShares),
     discarded: toSnake(bundle.discarded),
@@ -59,7 +64,12 @@ export function summaryJson(bundle: RunBundle, more: { readonly appliedFiles: nu
 }
 
 /** The whole account, for `job status --review --json`: the bundle, how it verified, and the change set as it is now. */
-export function reviewJson(input: { readonly bundle: RunBundle; readonly verification: Verification; readonly changes: RunBundle['changes']; readonly stage: string }): JsonValue {
+export function reviewJson(input: {
+  readonly bundle: RunBundle;
+  readonly verification: Verification;
+  readonly changes: RunBundle['changes'];
+  readonly stage: string;
+}): JsonValue {
   return {
     bundle: toSnake(input.bundle),
     verification: toSnake(input.verification),

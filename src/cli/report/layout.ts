@@ -5,7 +5,8 @@
 
 /** Zero columns: combining marks. Two: East Asian wide and emoji, by Unicode blocks (UAX 11, simplified). */
 const ZERO = /\p{M}/u;
-const WIDE = /[\u1100-\u115f\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{16fe0}-\u{18cff}\u{1b000}-\u{1b2ff}\u{1f300}-\u{1f64f}\u{1f680}-\u{1f6ff}\u{1f900}-\u{1f9ff}\u{20000}-\u{3fffd}]/u;
+const WIDE =
+  /[\u1100-\u115f\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{16fe0}-\u{18cff}\u{1b000}-\u{1b2ff}\u{1f300}-\u{1f64f}\u{1f680}-\u{1f6ff}\u{1f900}-\u{1f9ff}\u{20000}-\u{3fffd}]/u;
 const ASCII = /^[\x20-\x7e]*$/;
 
 /** Columns that a text takes on a terminal. */
@@ -69,7 +70,11 @@ export function flow(items: readonly string[], width: number, gap: string): read
 
 /** Words of a sentence, wrapped. */
 export function flowWords(text: string, width: number): readonly string[] {
-  return flow(text.split(' ').filter((word) => word !== ''), width, ' ');
+  return flow(
+    text.split(' ').filter((word) => word !== ''),
+    width,
+    ' ',
+  );
 }
 
 /** `label` in a column, the lines beside it: `  staged     7 files`. */
@@ -80,5 +85,24 @@ export function labelled(label: string, column: number, lines: readonly string[]
 /** Left and right text on one line of `width`; on two lines when they don't fit. */
 export function spread(left: string, right: string, width: number): readonly string[] {
   const gap = width - columnsOf(left) - columnsOf(right);
-  return gap >= 2 ? [left + ' '.repeat(gap) + right] : [...flowWords(left, width), ...flow(right.split('  '), width, '  ').map((line) => padStart(line, width))];
+  return gap >= 2
+    ? [left + ' '.repeat(gap) + right]
+    : [...flowWords(left, width), ...flow(right.split('  '), width, '  ').map((line) => padStart(line, width))];
+}
+
+/** Puts colour on the first appearance of a text: after the layout, so that it never counts. A text that was broken stays plain. */
+export function painted(lines: readonly string[], text: string, paint: (text: string) => string): readonly string[] {
+  const at = lines.findIndex((line) => line.includes(text));
+  return lines.map((line, index) => (index === at ? line.replace(text, () => paint(text)) : line));
+}
+
+/** The beginning of a text, with `..` where it was cut to fit into `columns`. Only where the whole text is shown elsewhere. */
+export function cut(text: string, columns: number): string {
+  if (columnsOf(text) <= columns) return text;
+  let kept = '';
+  for (const character of text) {
+    if (columnsOf(kept + character) > columns - 2) break;
+    kept += character;
+  }
+  return `${kept}..`;
 }

@@ -1,6 +1,6 @@
 import { displayPath, safeLine } from '../../core/text-safety.ts';
 import type { StoredRun } from '../../store/stored-run.ts';
-import { columnsOf, pad } from './layout.ts';
+import { columnsOf, cut, pad } from './layout.ts';
 import type { Palette } from './palette.ts';
 import { commandWords, countWords, endingWords, friendlyPath, shortId } from './words.ts';
 
@@ -67,14 +67,4 @@ export function ageWords(ms: number): string {
   if (seconds < 3600) return `${Math.floor(seconds / 60)} m`;
   if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h`;
   return `${Math.floor(seconds / 86_400)} d`;
-}
-
-function cut(text: string, columns: number): string {
-  if (columnsOf(text) <= columns) return text;
-  let kept = '';
-  for (const character of text) {
-    if (columnsOf(kept + character) > columns - 2) break;
-    kept += character;
-  }
-  return `${kept}..`;
 }

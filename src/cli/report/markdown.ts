@@ -1,22 +1,39 @@
 import type { RunBundle } from '../../core/bundle.ts';
+import type { Refusal } from '../../core/plan.ts';
 import { displayPath, safeLine } from '../../core/text-safety.ts';
 import { changeRows, tallyNumbers, tallyOf } from './changes.ts';
 import { mismatches, readableGroups, scopeSentences } from './review-facts.ts';
 import type { ReviewInput } from './review.ts';
 import { allowFlags } from './summary.ts';
-import { commandWords, countWords, dateWords, dimensionTitle, durationWords, endingWords, friendlyPath, modeOn, observed, REPORT_ORDER, shortId, sizeWords } from './words.ts';
+import {
+  commandWords,
+  countWords,
+  dateWords,
+  dimensionTitle,
+  durationWords,
+  endingWords,
+  friendlyPath,
+  modeOn,
+  observed,
+  REPORT_ORDER,
+  shortId,
+  sizeWords,
+} from './words.ts';
 
 const MOST_LISTED = 20;
 
 /** The review as a comment for a pull request (GitHub-flavoured Markdown). Nothing that the job chose can become markup, a link or a mention. */
 export function reviewMarkdown(input: Omit<ReviewInput, 'width' | 'palette'>): string {
-  return `${[...head(input), '', ...controls(input.bundle), '', ...facts(input), '', ...changes(input)].join('\n')}\n`;
+  const rest = input.bundle.refusal === null ? [...facts(input), '', ...changes(input)] : refused(input.bundle.refusal);
+  return `${[...head(input), '', ...controls(input.bundle), '', ...rest].join('\n')}\n`;
 }
 
 function head({ bundle, verification, home }: Omit<ReviewInput, 'width' | 'palette'>): readonly string[] {
   const { run } = bundle;
   const elapsed = run.startedMs === null || run.endedMs === null ? '' : ` after ${durationWords(run.endedMs - run.startedMs)}`;
-  const seal = verification.ok ? `bundle verified, sha256 ${code(bundle.sha256.slice(0, 8))}` : `**bundle not verified**: ${verification.problems.slice(0, 5).map(code).join(', ')}`;
+  const seal = verification.ok
+    ? `bundle verified, sha256 ${code(bundle.sha256.slice(0, 8))}`
+    : `**bundle not verified**: ${verification.problems.slice(0, 5).map(code).join(', ')}`;
   return [
     `### ${code(commandWords(run.argv, 200))}: ${endingWords(run.ending)}${elapsed}`,
     '',
@@ -32,7 +49,7 @@ function controls(bundle: RunBundle): readonly string[] {
     const asked = plan?.asked ?? (safety.requested ? 'requested' : '-');
     return `| ${dimensionTitle(dimension)} | ${asked === '-' ? '-' : code(asked)} | ${bundle.plan === null ? '-' : safety.planned} | ${count(safety.installed)} | ${safety.observed === 'enforced' ? '**enforced**' : safety.observed} | ${count(safety.probes)} |`;
   });
-  const scopes = scopeSentences(bundle);
+  const scopes = bundle.refusal === null ? scopeSentences(bundle) : [];
   return [
     '| Control | Requested | Plan | Installed | Observed | Probes |',
     '| --- | --- | --- | --- | --- | --- |',
@@ -46,6 +63,16 @@ function controls(bundle: RunBundle): readonly string[] {
   ];
 }
 
+function refused(refusal: Refusal): readonly string[] {
+  return [
+    `**Refused, nothing was started**: ${code(refusal.reason)}`,
+    ...refusal.rows.flatMap((row) => [
+      `- **${dimensionTitle(row.dimension)}** needed ${code(row.needed)}, planned ${row.planned}: ${code(row.missing)}`,
+      ...(row.change === undefined ? [] : [`  - ${code(row.change.command)} gives up ${code(row.change.givesUp)}`]),
+    ]),
+  ];
+}
+
 function facts({ bundle, home }: Omit<ReviewInput, 'width' | 'palette'>): readonly string[] {
   const { hostPaths, directShares, network, discarded, credentials } = bundle;
   const paths = (list: readonly string[]): string => {
@@ -56,12 +83,21 @@ function facts({ bundle, home }: Omit<ReviewInput, 'width' | 'palette'>): readon
   const visible = [...credentials.visible, ...credentials.agentSockets];
   const warnings = [...bundle.warnings, ...bundle.killed.map(({ pid, name }) => `${name} (pid ${pid}) outlived the command; killed`)];
   return [
-    `- **Readable**: ${readableGroups(hostPaths.readable).map((group) => `${paths(group.paths)} (${group.meaning})`).join('; ') || '-'}`,
+    `- **Readable**: ${
+      readableGroups(hostPaths.readable)
+        .map((group) => `${paths(group.paths)} (${group.meaning})`)
+        .join('; ') || '-'
+    }`,
     `- **Hidden**: ${hostPaths.hidden.length === 0 ? 'none' : paths(hostPaths.hidden.map(({ path }) => path))}`,
     `- **Visible credentials**: ${visible.length === 0 ? 'none' : visible.map(code).join(' ')}`,
     `- **Direct**: ${directShares.length === 0 ? 'none: nothing bypassed the stage' : directShares.map((share) => `${paths([share.path])} (${code(share.origin)})`).join(', ')}`,
     `- **Network**: allowed ${observed(network.allowed)}, denied ${observed(network.denied)}, failed ${observed(network.failed)}, bytes out ${observed(network.bytesOut)}`,
-    ...denied.slice(0, MOST_LISTED).map((destination) => `  - ${code(`${destination.host}:${destination.port}`)} denied ${observed(destination.denied)}${destination.rule === null ? '' : `: ${code(destination.rule)}`}`),
+    ...denied
+      .slice(0, MOST_LISTED)
+      .map(
+        (destination) =>
+          `  - ${code(`${destination.host}:${destination.port}`)} denied ${observed(destination.denied)}${destination.rule === null ? '' : `: ${code(destination.rule)}`}`,
+      ),
     ...(denied.length === 0 ? [] : [`  - would allow: ${code(allowFlags(denied).join(' '))}`]),
     `- **Discarded**: ${discarded === null ? '-' : `${countWords(discarded.files)} files, ${sizeWords(discarded.bytes)}`}`,
     `- **Warnings**: ${warnings.length === 0 ? 'none' : ''}`,

@@ -29,11 +29,20 @@ export function nextCommands(changes: BundleChanges, workspace: string, cwd: str
   }
   const [directory] = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1))[0] ?? [];
   const applyPath = directory ?? free[0]?.path;
-  const diffPath = (free.find((change) => change.kind === 'modified' && change.path.startsWith(`${directory ?? ''}`)) ?? free.find((change) => !change.binary) ?? free[0])?.path;
+  const diffPath = (
+    free.find((change) => change.kind === 'modified' && change.path.startsWith(directory ?? '')) ??
+    free.find((change) => !change.binary) ??
+    free[0]
+  )?.path;
   return {
     diffPath: diffPath === undefined ? undefined : typed(diffPath),
     applyPath: applyPath === undefined ? undefined : typed(applyPath),
-    allowExec: executes.length > 0 && executes.length <= 3 ? executes.map((change) => `--allow-exec ${typed(change.path)}`).join(' ') : executes.length === 0 ? '' : '--allow-exec PATH (for each path marked !)',
+    allowExec:
+      executes.length > 0 && executes.length <= 3
+        ? executes.map((change) => `--allow-exec ${typed(change.path)}`).join(' ')
+        : executes.length === 0
+          ? ''
+          : '--allow-exec PATH (for each path marked !)',
     executes,
   };
 }

@@ -32,7 +32,11 @@ export function planText({ plan, width, palette }: PlanInput): string {
   lines.push('');
   for (const dimension of REPORT_ORDER) {
     const { scope, reason, controls } = plan.dimensions[dimension];
-    const words = [...(controls.length === 0 ? [] : [controls.join(', ')]), ...(scope === '' ? [] : [safeLine(scope, 400)]), ...(reason === undefined ? [] : [safeLine(reason, 400)])];
+    const words = [
+      ...(controls.length === 0 ? [] : [controls.join(', ')]),
+      ...(scope === '' ? [] : [safeLine(scope, 400)]),
+      ...(reason === undefined ? [] : [safeLine(reason, 400)]),
+    ];
     if (words.length > 0) lines.push(...hanging(`${dimensionTitle(dimension)}: `, words.join('. '), width));
   }
   if (job.layers.length > 0) lines.push(...hanging('Rules from: ', job.layers.map((layer) => `${layer.kind} ${safeLine(layer.name, 80)}`).join(', '), width));
@@ -43,5 +47,7 @@ export function planText({ plan, width, palette }: PlanInput): string {
 }
 
 function hanging(label: string, text: string, width: number): readonly string[] {
-  return flowWords(text, width - 2).length === 1 && label.length + text.length <= width ? [label + text] : flowWords(label + text, width - 2).map((line, index) => (index === 0 ? line : `  ${line}`));
+  return flowWords(text, width - 2).length === 1 && label.length + text.length <= width
+    ? [label + text]
+    : flowWords(label + text, width - 2).map((line, index) => (index === 0 ? line : `  ${line}`));
 }

@@ -24,7 +24,15 @@ export function startProgress(label: string, context: CliContext, silent = false
   const timer = setTimeout(() => {
     void import('cli-progress').then(({ default: { SingleBar } }) => {
       if (stopped) return;
-      const bar = new SingleBar({ format: `  ${label} {bar} {value}/{total}`, stream: context.stderr, clearOnComplete: true, hideCursor: false, linewrap: false, noTTYOutput: false, barsize: 24 });
+      const bar = new SingleBar({
+        format: `  ${label} {bar} {value}/{total}`,
+        stream: context.stderr,
+        clearOnComplete: true,
+        hideCursor: false,
+        linewrap: false,
+        noTTYOutput: false,
+        barsize: 24,
+      });
       bar.start(Math.max(1, state.total), state.done);
       draw = {
         update: () => {

@@ -28,11 +28,14 @@ export function refusalText(input: RefusalInput): string {
     ...spread(`job: \`${commandWords(input.argv, 200)}\` was refused and not started`, `${id}${mode}`, width - 1),
     ...flowWords(safeLine(refusal.reason, 1000), width - 2).map((line) => INDENT + line),
   ];
-  if (refusal.rows.length > 0) {
-    lines.push('', palette.bold(INDENT + pad('CONTROL', TABLE[0]) + pad('NEEDED', TABLE[1]) + pad('PLANNED', TABLE[2]) + 'COULD ENFORCE IT'));
-    for (const row of refusal.rows) lines.push(...rowLines(row, width, palette));
-  }
+  if (refusal.rows.length > 0) lines.push('', ...refusalTable(refusal, width, palette));
   return `${lines.join('\n')}\n`;
+}
+
+/** The table alone; a review shows it too. */
+export function refusalTable(refusal: Refusal, width: number, palette: Palette): readonly string[] {
+  const header = palette.bold(INDENT + pad('CONTROL', TABLE[0]) + pad('NEEDED', TABLE[1]) + pad('PLANNED', TABLE[2]) + 'COULD ENFORCE IT');
+  return [header, ...refusal.rows.flatMap((row) => rowLines(row, width, palette))];
 }
 
 function rowLines(row: RefusalRow, width: number, palette: Palette): readonly string[] {
@@ -46,6 +49,11 @@ function rowLines(row: RefusalRow, width: number, palette: Palette): readonly st
     head.trimEnd(),
     ...(fits ? [] : detail('needed', flowWords(needed, room))),
     ...detail('missing', flowWords(safeLine(row.missing, 600), room)),
-    ...(row.change === undefined ? [] : [...detail('change it', flow(safeLine(row.change.command, 2000).split(' '), room, ' ')), ...detail('that gives up', flowWords(safeLine(row.change.givesUp, 600), room))]),
+    ...(row.change === undefined
+      ? []
+      : [
+          ...detail('change it', flow(safeLine(row.change.command, 2000).split(' '), room, ' ')),
+          ...detail('that gives up', flowWords(safeLine(row.change.givesUp, 600), room)),
+        ]),
   ];
 }

@@ -1,9 +1,15 @@
 import type { ReadablePath, RunBundle } from '../../core/bundle.ts';
+import type { JsonValue } from '../../core/json.ts';
 import type { Expectation } from '../../core/receipt.ts';
 import { safeLine } from '../../core/text-safety.ts';
 import { dimensionList, REPORT_ORDER } from './words.ts';
 
-const ACCESS: Readonly<Record<ReadablePath['access'], string>> = { read_only: 'read-only', staged: 'staged', private_writes: 'writes private, thrown away', direct: 'written directly' };
+const ACCESS: Readonly<Record<ReadablePath['access'], string>> = {
+  read_only: 'read-only',
+  staged: 'staged',
+  private_writes: 'writes private, thrown away',
+  direct: 'written directly',
+};
 
 /** Readable host paths by what the job may do with them, in the order in which they appear. */
 export function readableGroups(readable: readonly ReadablePath[]): readonly { readonly paths: readonly string[]; readonly meaning: string }[] {
@@ -32,10 +38,17 @@ export function mismatches(bundle: RunBundle): readonly string[] {
   for (const dimension of REPORT_ORDER) {
     for (const outcome of dimensions[dimension].outcomes) {
       if (outcome.status === 'matched') continue;
-      const owed = requirements.find((requirement) => requirement.dimension === dimension && requirement.id === outcome.id && requirement.phase === outcome.phase && requirement.control === outcome.control);
+      const owed = requirements.find(
+        (requirement) =>
+          requirement.dimension === dimension &&
+          requirement.id === outcome.id &&
+          requirement.phase === outcome.phase &&
+          requirement.control === outcome.control,
+      );
       const got = receipts.find((receipt) => receipt.id === outcome.id && receipt.phase === outcome.phase);
       const expected = owed === undefined ? '' : `; expected ${expectationWords(owed.expect)}`;
-      const received = outcome.status === 'missing' || got === undefined ? 'no receipt' : `received ${valueWords(got.value)} from ${safeLine(got.readFrom, 120)}`;
+      const received =
+        outcome.status === 'missing' || got === undefined ? 'no receipt' : `received ${valueWords(got.value)} from ${safeLine(got.readFrom, 120)}`;
       lines.push(`Missing: ${dimensionList([dimension])}, ${outcome.control} (${outcome.id}, at the ${outcome.phase})${expected}, ${received}.`);
     }
   }
@@ -57,6 +70,6 @@ function expectationWords(expect: Expectation): string {
   }
 }
 
-function valueWords(value: unknown): string {
-  return safeLine(JSON.stringify(value) ?? 'nothing', 120);
+function valueWords(value: JsonValue): string {
+  return safeLine(JSON.stringify(value), 120);
 }

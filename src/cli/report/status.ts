@@ -1,7 +1,7 @@
 import type { RunBundle } from '../../core/bundle.ts';
 import { safeLine } from '../../core/text-safety.ts';
 import type { StoredRun } from '../../store/stored-run.ts';
-import { flow, flowWords, labelled } from './layout.ts';
+import { flow, flowWords, labelled, painted } from './layout.ts';
 import type { Palette } from './palette.ts';
 import { commandWords, dateWords, dimensionList, durationWords, endingDetail, endingWords, modeOn, plural, shortId } from './words.ts';
 
@@ -25,7 +25,24 @@ export function statusText(input: StatusInput): string {
   const room = width - LABEL - INDENT.length;
   const until = run.endedMs ?? input.nowMs;
   const elapsed = run.startedMs === null ? [] : [durationWords(Math.max(0, until - run.startedMs))];
-  const lines = [...flow([palette.bold(shortId(run.id)), commandWords(run.argv, 200), ...(run.ending === null ? [] : [endingWords(run.ending)]), ...elapsed, dateWords(run.createdMs), modeOn(run.mode, run.executor)], width, '  ')];
+  const lines = [
+    ...painted(
+      flow(
+        [
+          shortId(run.id),
+          commandWords(run.argv, 200),
+          ...(run.ending === null ? [] : [endingWords(run.ending)]),
+          ...elapsed,
+          dateWords(run.createdMs),
+          modeOn(run.mode, run.executor),
+        ],
+        width,
+        '  ',
+      ),
+      shortId(run.id),
+      palette.bold,
+    ),
+  ];
   const add = (label: string, text: string): void => {
     lines.push(...labelled(label, LABEL, flowWords(text, room), INDENT));
   };

@@ -2,7 +2,7 @@ import type { DestinationCounters, RunBundle } from '../../core/bundle.ts';
 import type { Change } from '../../core/change.ts';
 import { displayPath, safeLine } from '../../core/text-safety.ts';
 import { shownPath, tallyOf, tallyWords } from './changes.ts';
-import { breakHard, columnsOf, flow, flowWords, labelled, padStart, spread } from './layout.ts';
+import { breakHard, columnsOf, cut, flow, flowWords, labelled, padStart, painted, spread } from './layout.ts';
 import { nextCommands, rerunWith } from './next-commands.ts';
 import type { Palette } from './palette.ts';
 import { commandWords, countWords, dimensionList, endingClause, endingDetail, friendlyPath, modeOn, plural, shortId, sizeWords } from './words.ts';
@@ -45,14 +45,32 @@ export function summaryText(input: SummaryInput): string {
   addLevels(input, room, add);
   const { changes, discarded, network, directShares, warnings, hostPaths } = input.bundle;
   if (changes !== null) add('staged', stagedLines(input, room));
-  if (directShares.length > 0) add('direct', pathLines(directShares.map((share) => share.path), input, room, 'written without staging'), palette.warn);
-  if (discarded !== null && discarded.files > 0) add('discarded', flowWords(`${plural(discarded.files, 'file')}, ${sizeWords(discarded.bytes)} written to the private home`, room));
+  if (directShares.length > 0) {
+    add(
+      'direct',
+      pathLines(
+        directShares.map((share) => share.path),
+        input,
+        room,
+        'written without staging',
+      ),
+      palette.warn,
+    );
+  }
+  if (discarded !== null && discarded.files > 0) {
+    add('discarded', flowWords(`${plural(discarded.files, 'file')}, ${sizeWords(discarded.bytes)} written to the private home`, room));
+  }
   const hidden = hostPaths.hidden.map(({ path }) => path).filter((path) => path.startsWith(`${input.bundle.run.workspace}/`));
   if (hidden.length > 0) add('hidden', pathLines(hidden, input, room, 'the job saw no such files'));
   const denied = network.destinations?.filter((destination) => (destination.denied ?? 0) > 0) ?? [];
   const refusedByKernel = network.kernelRefused ?? 0;
-  if (denied.length > 0) add('denied', denied.slice(0, MOST_PATHS).flatMap((destination) => flow(deniedItems(destination), room, '  ')), palette.warn);
-  else if (refusedByKernel > 0) add('denied', flowWords(`${plural(refusedByKernel, 'connection')}: no rule allows any network`, room), palette.warn);
+  if (denied.length > 0) {
+    add(
+      'denied',
+      denied.slice(0, MOST_PATHS).flatMap((destination) => flow(deniedItems(destination), room, '  ')),
+      palette.warn,
+    );
+  } else if (refusedByKernel > 0) add('denied', flowWords(`${plural(refusedByKernel, 'connection')}: no rule allows any network`, room), palette.warn);
   if (denied.length > 0) add('allow it', flowWords(rerunWith(allowFlags(denied), input.argv, input.words), room));
   if (warnings.length > 0) add(warnings.length === 1 ? 'warning' : 'warnings', warningLines(warnings, room), palette.warn);
   add('next', nextLines(input, room));
@@ -64,11 +82,13 @@ function headLines(input: SummaryInput): readonly string[] {
   const right = `${shortId(run.id)}  ${modeOn(run.mode, run.executor)}`;
   const elapsed = run.startedMs === null || run.endedMs === null ? null : run.endedMs - run.startedMs;
   const clause = endingClause(run.ending, elapsed);
-  const left = `job: \`${commandWords(run.argv, 200)}\` ${clause}`;
+  // The review has the whole command.
+  const command = cut(commandWords(run.argv, 200), Math.max(24, input.width - columnsOf(clause) - 10));
+  const left = `job: \`${command}\` ${clause}`;
   const good = run.ending?.kind === 'exit' && run.ending.code === 0;
   const paint = good ? input.palette.good : input.palette.bad;
   // One column is left free: a terminal that is exactly full wraps.
-  return spread(left, right, input.width - 1).map((line) => line.replace(clause, () => paint(clause)));
+  return painted(spread(left, right, input.width - 1), clause, paint);
 }
 
 type Add = (label: string, body: readonly string[], tone?: (text: string) => string) => void;
@@ -80,9 +100,16 @@ function addLevels(input: SummaryInput, room: number, add: Add): void {
   const enforced = safety.enforced.length === 0 ? ['nothing'] : flowWords(dimensionList(safety.enforced), room);
   const last = enforced.at(-1) ?? '';
   const gap = room - 1 - columnsOf(last) - columnsOf(notAsked);
-  const body = notAsked === '' ? enforced : gap >= 2 ? [...enforced.slice(0, -1), last + ' '.repeat(gap) + notAsked] : [...enforced, ...flowWords(notAsked, room).map((line) => padStart(line, room - 1))];
+  const body =
+    notAsked === ''
+      ? enforced
+      : gap >= 2
+        ? [...enforced.slice(0, -1), last + ' '.repeat(gap) + notAsked]
+        : [...enforced, ...flowWords(notAsked, room).map((line) => padStart(line, room - 1))];
   add('enforced', body, safety.enforced.length === 0 ? input.palette.bad : input.palette.good);
-  if (safety.cooperative.length > 0) add('bypassable', flowWords(`${dimensionList(safety.cooperative)} (cooperative: the command can go around it)`, room), input.palette.warn);
+  if (safety.cooperative.length > 0) {
+    add('bypassable', flowWords(`${dimensionList(safety.cooperative)} (cooperative: the command can go around it)`, room), input.palette.warn);
+  }
   if (safety.unenforced.length > 0) add('unenforced', flowWords(dimensionList(safety.unenforced), room), input.palette.bad);
   if (plan.waived.length > 0) add('waived', flowWords(`${dimensionList(plan.waived)} by --degrade`, room), input.palette.warn);
 }

@@ -46,7 +46,9 @@ export function durationWords(ms: number): string {
   const whole = Math.round(seconds);
   if (whole < 3600) return twoUnits(Math.floor(whole / 60), 'm', whole % 60, 's');
   const minutes = Math.round(seconds / 60);
-  return minutes < 1440 ? twoUnits(Math.floor(minutes / 60), 'h', minutes % 60, 'm') : twoUnits(Math.floor(minutes / 1440), 'd', Math.floor((minutes % 1440) / 60), 'h');
+  return minutes < 1440
+    ? twoUnits(Math.floor(minutes / 60), 'h', minutes % 60, 'm')
+    : twoUnits(Math.floor(minutes / 1440), 'd', Math.floor((minutes % 1440) / 60), 'h');
 }
 
 function twoUnits(large: number, largeUnit: string, small: number, smallUnit: string): string {

@@ -1,7 +1,7 @@
 import { VERSION } from '../core/version.ts';
 import { createRegistry, type ExecutorRegistry } from '../executor/registry.ts';
 
-/** The executors of this program. Each is loaded when it is first asked for. */
+/** The executors of this command line; each is loaded when it is first asked for. */
 export function executorRegistry(): ExecutorRegistry {
   return createRegistry(
     [

@@ -1,0 +1,325 @@
+import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { arch } from 'node:process';
+import type { PathRule } from '../../src/core/job.ts';
+import type { LaunchRequest } from '../../src/executor/executor.ts';
+import { parseMountinfo, type MountLine } from './mountinfo.ts';
+import { mountsBelow, projectTree, type Projected, type Projection } from './projection.host.ts';
+
+/** Who the command runs as. */
+export interface Ids {
+  readonly uid: number;
+  readonly gid: number;
+  readonly groups: readonly number[];
+}
+
+/** Entries of a mask layer: directories to copy the attributes of, and names to hide. Paths are relative to the masked directory. */
+export interface Mask {
+  readonly directories: readonly string[];
+  readonly whiteouts: readonly string[];
+}
+
+/** Everything about the host that the lowering needs, read once for a launch. Plain data. */
+export interface HostFacts {
+  readonly arch: string;
+  readonly caller: Ids;
+  readonly job: Ids;
+  /** The caller is uid 0: no user namespace is needed. */
+  readonly asRoot: boolean;
+  readonly hostPid: number;
+  readonly namespaces: { readonly mnt: string; readonly pid: string; readonly net: string };
+  /** Filters that this process already has (it may run inside a container). */
+  readonly inheritedFilters: number;
+  readonly bubblewrap: string;
+  readonly shim: string;
+  readonly mounts: readonly MountLine[];
+  /** Parts of /proc that we bind read-only, and those that bubblewrap binds. */
+  readonly closedProc: readonly string[];
+  readonly closedByBubblewrap: readonly string[];
+  readonly projected: Projected;
+  /** Directory of the private home's parents that exist on the host: for modes only. */
+  readonly masks: ReadonlyMap<string, Mask>;
+  /** Hidden literal paths that exist now. */
+  readonly hiddenPresent: readonly string[];
+  /** Host paths that exist and are outside the projection; to probe. */
+  readonly outside: readonly string[];
+  /** Sockets of agents and daemons that exist on the host. */
+  readonly agentSockets: readonly string[];
+  /** Where /etc/resolv.conf leads, when it is a link out of the projection. */
+  readonly resolverFile: string | undefined;
+  /** Files of profiles that are copied into a private home. */
+  readonly homeCopies: readonly { readonly path: string; readonly mode: number }[];
+  readonly directShares: readonly string[];
+  /** Literal write denials that exist inside a staged root. */
+  readonly writeDenied: readonly { readonly path: string; readonly directory: boolean }[];
+}
+
+/** Parts of /proc that act on the whole machine and that bubblewrap leaves open for root, whose access(2) check it trusts. */
+const CLOSED_PROC = ['sys', 'fs'];
+/** Parts that bubblewrap closes itself where the caller could write them: for root. */
+const CLOSED_BY_BUBBLEWRAP = ['sysrq-trigger', 'irq', 'bus'];
+
+/** System directories that a projected root holds, where they exist. */
+const SYSTEM_ROOTS = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32', '/etc', '/opt', '/nix'];
+/** Files of the system that hold secrets or describe other users' rights; hidden in every mode that projects the root. */
+const SYSTEM_SECRETS = ['/etc/shadow', '/etc/shadow-', '/etc/gshadow', '/etc/gshadow-', '/etc/sudoers', '/etc/sudoers.d', '/etc/ssl/private', '/etc/security/opasswd'];
+/** Made by the sandbox itself. */
+const OWN_PLACES = new Set(['/proc', '/sys', '/dev', '/tmp']);
+/** Directories beside a bin directory that a toolchain consists of. Anything else there (configuration, credentials) is left out. */
+const TOOLCHAIN_PARTS = ['bin', 'lib', 'lib64', 'libexec', 'share', 'include', 'shims', 'versions', 'toolchains', 'plugins', 'candidates', 'completions', 'etc', 'ssl', 'pkg', 'src'];
+/** Toolchain homes that a launcher on PATH leads to, by the name of its directory. */
+const LAUNCHER_HOMES: Readonly<Record<string, readonly string[]>> = { '.cargo': ['.rustup/toolchains', '.rustup/settings.toml', '.rustup/update-hashes'] };
+const BIN_NAMES = new Set(['bin', 'shims', 'sbin', 'condabin']);
+
+function readText(path: string): string {
+  return readFileSync(path, 'utf8');
+}
+
+function idsOf(uid: number, gid: number): Ids {
+  let groups = [gid];
+  try {
+    const name = readText('/etc/passwd')
+      .split('\n')
+      .map((line) => line.split(':'))
+      .find((fields) => fields[2] === String(uid))?.[0];
+    if (name !== undefined) {
+      const member = readText('/etc/group')
+        .split('\n')
+        .map((line) => line.split(':'))
+        .filter((fields) => (fields[3] ?? '').split(',').includes(name))
+        .map((fields) => Number(fields[2]));
+      groups = [...new Set([gid, ...member])];
+    }
+  } catch {
+    // No such files: the primary group alone.
+  }
+  return { uid, gid, groups: groups.slice(0, 64) };
+}
+
+const within = (path: string, root: string): boolean => path === root || root === '/' || path.startsWith(`${root}/`);
+
+/** The mask of one directory: which of the hidden paths lie in it. A missing parent is hidden in their place. */
+export function maskOf(root: string, hidden: readonly string[]): Mask | undefined {
+  const directories = new Set<string>();
+  const whiteouts = new Set<string>();
+  for (const path of hidden) {
+    if (!path.startsWith(`${root}/`)) continue;
+    const parts = path.slice(root.length + 1).split('/');
+    let at = '';
+    for (const [index, part] of parts.entries()) {
+      at = at === '' ? part : `${at}/${part}`;
+      if (index === parts.length - 1) {
+        whiteouts.add(at);
+        break;
+      }
+      const facts = lstatSync(join(root, at), { throwIfNoEntry: false });
+      if (facts === undefined) {
+        whiteouts.add(at);
+        break;
+      }
+      if (!facts.isDirectory()) break;
+      directories.add(at);
+    }
+  }
+  for (const name of whiteouts) for (const other of directories) if (within(other, name)) directories.delete(other);
+  if (whiteouts.size === 0) return undefined;
+  return { directories: [...directories].sort(), whiteouts: [...whiteouts].filter((name) => ![...whiteouts].some((other) => other !== name && within(name, other))).sort() };
+}
+
+/** What PATH reaches outside the system directories: the directories of programs, and the parts of their toolchains beside them. */
+function toolchainPaths(pathVariable: string, workspace: string, home: string): readonly string[] {
+  const found = new Set<string>();
+  const add = (path: string): void => {
+    if (existsSync(path)) found.add(path);
+  };
+  for (const entry of pathVariable.split(':')) {
+    if (!entry.startsWith('/') || SYSTEM_ROOTS.some((root) => within(entry, root)) || within(entry, workspace)) continue;
+    if (!existsSync(entry) || entry === home || entry === '/') continue;
+    let real: string;
+    try {
+      real = realpathSync(entry);
+    } catch {
+      continue;
+    }
+    for (const directory of new Set([entry, real])) {
+      const parent = dirname(directory);
+      if (!BIN_NAMES.has(basename(directory)) || parent === home || parent === '/' || parent === dirname(home)) {
+        add(directory);
+        continue;
+      }
+      for (const part of TOOLCHAIN_PARTS) {
+        // ~/.local/share and the like hold the data of other programs.
+        if (basename(parent) === '.local' && part !== 'bin' && part !== 'lib') continue;
+        add(join(parent, part));
+      }
+      for (const extra of LAUNCHER_HOMES[basename(parent)] ?? []) add(join(dirname(parent), extra));
+    }
+    // Programs that are links into a toolchain elsewhere.
+    for (const name of safeReaddir(entry)) {
+      const link = join(entry, name);
+      try {
+        if (!lstatSync(link).isSymbolicLink()) continue;
+        const target = realpathSync(link);
+        if (SYSTEM_ROOTS.some((root) => within(target, root)) || within(target, workspace) || [...found].some((root) => within(target, root))) continue;
+        const directory = dirname(target);
+        const parent = dirname(directory);
+        if (BIN_NAMES.has(basename(directory)) && parent !== home && parent !== '/') for (const part of TOOLCHAIN_PARTS) add(join(parent, part));
+        else add(target);
+      } catch {
+        // A dangling link is no program.
+      }
+    }
+  }
+  return [...found];
+}
+
+function safeReaddir(path: string): readonly string[] {
+  try {
+    return readdirSync(path);
+  } catch {
+    return [];
+  }
+}
+
+function baseOfGlob(rule: PathRule): string {
+  if (rule.literal) return rule.pattern;
+  const cut = rule.pattern.search(/[*?[{]/);
+  return cut < 0 ? rule.pattern : dirname(`${rule.pattern.slice(0, cut)}x`);
+}
+
+/** Drops paths that another one of the list covers. */
+function outermost(paths: readonly string[]): readonly string[] {
+  const sorted = [...new Set(paths)].sort((a, b) => a.length - b.length);
+  const kept: string[] = [];
+  for (const path of sorted) if (!kept.some((root) => within(path, root))) kept.push(path);
+  return kept;
+}
+
+const DAEMON_SOCKETS = [
+  ...['/run/docker.sock', '/var/run/docker.sock', '/run/containerd/containerd.sock', '/run/podman/podman.sock', '/run/dbus/system_bus_socket'],
+  ...['/run/systemd/private', '/run/systemd/journal/stdout', '/run/systemd/journal/dev-log', '/run/snapd.socket', '/tmp/.X11-unix/X0'],
+];
+
+function agentSockets(uid: number, environment: NodeJS.ProcessEnv): readonly string[] {
+  const runtime = environment['XDG_RUNTIME_DIR'] ?? `/run/user/${uid}`;
+  const named = [environment['SSH_AUTH_SOCK'], environment['DOCKER_HOST']?.replace(/^unix:\/\//, ''), environment['GPG_AGENT_INFO']?.split(':')[0]];
+  const candidates = [...DAEMON_SOCKETS, `${runtime}/bus`, `${runtime}/gnupg/S.gpg-agent`, `${runtime}/wayland-0`, `${runtime}/podman/podman.sock`, ...named];
+  return [...new Set(candidates)].filter((path): path is string => {
+    if (path === undefined || !path.startsWith('/')) return false;
+    try {
+      return statSync(path).isSocket();
+    } catch {
+      return false;
+    }
+  });
+}
+
+/** The file that /etc/resolv.conf leads to when that is not in the projected system directories. */
+function resolverFile(): string | undefined {
+  try {
+    if (!lstatSync('/etc/resolv.conf').isSymbolicLink()) return undefined;
+    const target = realpathSync('/etc/resolv.conf');
+    return SYSTEM_ROOTS.some((root) => within(target, root)) ? undefined : target;
+  } catch {
+    return undefined;
+  }
+}
+
+function namespaceOf(kind: string): string {
+  return readlinkSync(`/proc/self/ns/${kind}`);
+}
+
+export interface FactsInput {
+  readonly request: LaunchRequest;
+  readonly bubblewrap: string;
+  readonly shim: string;
+  readonly environment: NodeJS.ProcessEnv;
+}
+
+/** Reads the host once. Work per entry of a directory is done for `/`, for directories split at mounts and for PATH entries outside the system alone. */
+export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInput): HostFacts {
+  const { job } = request.plan;
+  const { permissions } = job;
+  const uid = process.geteuid?.() ?? 0;
+  const gid = process.getegid?.() ?? 0;
+  const caller: Ids = { uid, gid, groups: process.getgroups?.() ?? [gid] };
+  const asRoot = uid === 0;
+  const owner = asRoot ? lstatSync(job.workspace) : undefined;
+  const jobIds = owner === undefined || owner.uid === 0 ? caller : idsOf(owner.uid, owner.gid);
+  const mounts = parseMountinfo(readText('/proc/self/mountinfo'));
+  const isProjected = permissions.fileRead.root === 'projected';
+
+  const hidden = [...new Set([...request.hidden, ...(isProjected ? SYSTEM_SECRETS : []), request.stateDirectory])];
+  const isHidden = (path: string): boolean => hidden.some((one) => within(path, one));
+  const staged = request.stage.map((one) => one.root);
+  const covered = (path: string): boolean => staged.some((root) => within(path, root));
+
+  const roots = isProjected
+    ? outermost([
+        ...SYSTEM_ROOTS.filter((path) => existsSync(path)),
+        ...toolchainPaths(permissions.credentials.environment['PATH'] ?? '', job.workspace, job.home),
+        ...permissions.fileRead.allow.map(baseOfGlob).filter((path) => existsSync(path)),
+        ...(covered(job.workspace) ? [] : [job.workspace]),
+      ])
+    : readdirSync('/').map((name) => `/${name}`);
+  const entries: Projection[] = [];
+  const skipped: { readonly path: string; readonly reason: string }[] = [];
+  const leaveOut = (path: string): boolean => isHidden(path) || OWN_PLACES.has(path) || (!isProjected && path === job.home);
+  for (const root of roots) {
+    if (isProjected && covered(root)) continue;
+    const part = projectTree(root, mounts, leaveOut);
+    entries.push(...part.entries);
+    skipped.push(...part.skipped);
+  }
+
+  const masks = new Map<string, Mask>();
+  const maskRoots = [...entries.filter((one) => one.kind === 'tree').map((one) => one.path), ...staged, ...(permissions.fileRead.home === 'real' ? [job.home] : [])];
+  for (const root of maskRoots) {
+    const mask = maskOf(root, hidden);
+    if (mask !== undefined) masks.set(root, mask);
+  }
+
+  const outside = isProjected
+    ? readdirSync('/')
+        .map((name) => `/${name}`)
+        .filter((path) => !OWN_PLACES.has(path) && !['/run', '/var', '/home'].includes(path) && !within(job.home, path) && !within(job.workspace, path))
+        .filter((path) => !entries.some((one) => within(one.path, path)))
+    : [];
+
+  return {
+    arch,
+    caller,
+    job: jobIds,
+    asRoot,
+    hostPid: process.pid,
+    namespaces: { mnt: namespaceOf('mnt'), pid: namespaceOf('pid'), net: namespaceOf('net') },
+    inheritedFilters: Number(/^Seccomp_filters:\s*([0-9]+)/m.exec(readText('/proc/self/status'))?.[1] ?? '0'),
+    bubblewrap,
+    shim,
+    mounts,
+    closedProc: CLOSED_PROC.filter((name) => existsSync(`/proc/${name}`)),
+    closedByBubblewrap: asRoot ? CLOSED_BY_BUBBLEWRAP.filter((name) => existsSync(`/proc/${name}`)) : [],
+    projected: { entries, skipped },
+    masks,
+    hiddenPresent: request.hidden.filter((path) => lstatSync(path, { throwIfNoEntry: false }) !== undefined),
+    outside,
+    agentSockets: agentSockets(uid, environment),
+    resolverFile: isProjected ? resolverFile() : undefined,
+    homeCopies: (permissions.fileRead.homeCopies ?? []).flatMap((rule) => {
+      const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });
+      return facts?.isFile() === true && rule.literal ? [{ path: rule.pattern, mode: facts.mode & 0o777 }] : [];
+    }),
+    directShares: permissions.fileWrite.direct.map((rule) => rule.pattern).filter((path) => existsSync(path)),
+    writeDenied: permissions.fileWrite.deny
+      .filter((rule) => rule.literal && covered(rule.pattern) && !isHidden(rule.pattern))
+      .flatMap((rule) => {
+        const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });
+        return facts?.isDirectory() === true || facts?.isFile() === true ? [{ path: rule.pattern, directory: facts.isDirectory() }] : [];
+      }),
+  };
+}
+
+/** Mounts inside a staged root: overlayfs can't have them (for an ordinary user) or loses them. */
+export function mountsInside(root: string, mounts: readonly MountLine[]): readonly string[] {
+  return mountsBelow(root, mounts).map((mount) => mount.mountPoint);
+}

@@ -1,0 +1,1 @@
+export { createNativeExecutor, type NativeExecutorOptions } from './executor.host.ts';

@@ -1,0 +1,252 @@
+import { dirname } from 'node:path';
+import type { LaunchRequest } from '../../src/executor/executor.ts';
+import { MOUNT, type OuterOperation } from '../shim/protocol.ts';
+import type { HostFacts, Mask } from './facts.host.ts';
+import { formatMount } from './mountinfo.ts';
+
+/** The root that outer builds, and what its mount table has to say afterwards. */
+export interface RootPlan {
+  readonly operations: readonly OuterOperation[];
+  /** formatMount lines of every mount below the root that outer makes; bubblewrap adds its own. */
+  readonly table: readonly string[];
+  /** Mount points that the job may write. */
+  readonly writable: readonly string[];
+  readonly uppers: readonly { readonly mount_point: string; readonly upper: string | null }[];
+  /** Where the private home's upper directory lies on the host. */
+  readonly homeUpper: string;
+}
+
+type Target =
+  | { readonly kind: 'tree'; readonly path: string; readonly bind: boolean }
+  | { readonly kind: 'file'; readonly path: string }
+  | { readonly kind: 'symlink'; readonly path: string; readonly target: string }
+  | { readonly kind: 'directory'; readonly path: string }
+  | { readonly kind: 'tmpfs'; readonly path: string; readonly bytes: number }
+  | { readonly kind: 'home'; readonly path: string }
+  | { readonly kind: 'stage'; readonly path: string; readonly index: number }
+  | { readonly kind: 'direct'; readonly path: string };
+
+const LONGEST_NAMED_LAYER = 255;
+const within = (path: string, root: string): boolean => path === root || root === '/' || path.startsWith(`${root}/`);
+const depth = (path: string): number => path.split('/').length;
+
+/** Directories of the private tmpfs: everything that is made for one sandbox lies below `base`. */
+export function placesOf(base: string): { readonly root: string; readonly empty: string; readonly masks: string; readonly skeleton: string } {
+  return { root: `${base}/root`, empty: `${base}/empty`, masks: `${base}/mask`, skeleton: `${base}/home` };
+}
+
+/**
+ * The operations that build the root on a tmpfs at `base`. Host directories are shown through read-only overlays (through
+ * one, sockets and FIFOs of the host don't answer), staged roots and HOME through overlays with an upper layer of ours.
+ * Pure: the same request and facts give the same list.
+ */
+export function planRoot(request: LaunchRequest, facts: HostFacts, base: string): RootPlan {
+  const { job } = request.plan;
+  const { permissions } = job;
+  const places = placesOf(base);
+  const { uid, gid } = facts.caller;
+  const operations: OuterOperation[] = [];
+  const table: string[] = [];
+  const writable: string[] = [];
+  const uppers: { mount_point: string; upper: string | null }[] = [];
+  const userxattr = facts.asRoot ? 0 : MOUNT.userxattr;
+  const homeUpper = `${request.scratch}/home/upper`;
+
+  const directory = (path: string, mode = 0o755, owner: { uid: number; gid: number } = { uid, gid }): void => {
+    operations.push({ op: 'dir', path, mode, uid: owner.uid, gid: owner.gid });
+  };
+  operations.push({ op: 'base', path: base });
+  for (const path of [places.root, places.empty, places.masks, places.skeleton]) directory(path);
+
+  const targets = collectTargets(request, facts);
+  const home = targets.find((one) => one.kind === 'home');
+  const real = permissions.fileRead.home === 'real';
+  const covers = targets.filter((one) => one.kind === 'tree' || one.kind === 'stage' || one.kind === 'tmpfs' || one.kind === 'home');
+  const made = new Set<string>(['/']);
+
+  /** The target that a path lies in, above its own. */
+  const coverOf = (path: string): Target | undefined =>
+    covers.filter((one) => one.path !== path && within(path, one.path)).sort((a, b) => b.path.length - a.path.length)[0];
+  /** Directories of the host keep their mode; one that only leads somewhere is 0755. */
+  const makeParents = (path: string, prefix: string, floor: string): void => {
+    const missing: string[] = [];
+    for (let at = path; at !== floor && at !== '/' && !made.has(at); at = dirname(at)) missing.unshift(at);
+    for (const at of missing) {
+      directory(`${prefix}${at}`);
+      made.add(at);
+    }
+  };
+  /** Makes the place that a target is mounted on, unless the host's own tree has it. */
+  const makePlace = (path: string, file: boolean): void => {
+    const cover = coverOf(path);
+    if (cover !== undefined && cover.kind !== 'tmpfs' && !(cover.kind === 'home' && !real)) return;
+    if (cover?.kind === 'home') return; // made in the skeleton, before HOME was mounted
+    const floor = cover?.path ?? '/';
+    makeParents(dirname(path), places.root, floor);
+    if (file) operations.push({ op: 'file', path: `${places.root}${path}`, mode: 0o644, text: '' });
+    else makeParents(path, places.root, floor);
+  };
+  const overlay = (path: string, lowers: readonly string[], upper: string, work: string, flags: number): void => {
+    const readonly = upper === '' ? MOUNT.readonly : 0;
+    // An overlay without an upper layer needs two lower ones.
+    const layers = upper === '' && lowers.length === 1 ? [...lowers, places.empty] : lowers;
+    operations.push({ op: 'overlay', target: `${places.root}${path}`, flags: readonly | flags, upper, work, lowers: layers });
+    table.push(formatMount(path, 'overlay', [readonly === 0 ? 'rw' : 'ro', 'nosuid', 'nodev']));
+    if (upper !== '') {
+      writable.push(path);
+      uppers.push({ mount_point: path, upper: upper.length <= LONGEST_NAMED_LAYER ? upper : null });
+    }
+  };
+
+  let maskCount = 0;
+  const maskFor = (path: string): readonly string[] => {
+    const mask = facts.masks.get(path);
+    if (mask === undefined) return [];
+    const layer = `${places.masks}/${maskCount++}`;
+    operations.push(...maskOperations(layer, path, mask, { uid, gid }));
+    return [layer];
+  };
+
+  for (const target of targets) {
+    switch (target.kind) {
+      case 'directory':
+        makePlace(target.path, false);
+        operations.push({ op: 'like', path: `${places.root}${target.path}`, model: target.path });
+        break;
+      case 'symlink': {
+        const cover = coverOf(target.path);
+        if (cover !== undefined) break;
+        makeParents(dirname(target.path), places.root, '/');
+        operations.push({ op: 'symlink', target: target.target, path: `${places.root}${target.path}` });
+        break;
+      }
+      case 'file': {
+        makePlace(target.path, true);
+        operations.push({ op: 'bind', source: target.path, target: `${places.root}${target.path}`, flags: MOUNT.readonly });
+        table.push(formatMount(target.path, typeOf(target.path, facts), ['ro', 'nosuid', 'nodev']));
+        break;
+      }
+      case 'tree': {
+        makePlace(target.path, false);
+        if (target.bind) {
+          operations.push({ op: 'bind', source: target.path, target: `${places.root}${target.path}`, flags: MOUNT.readonly });
+          table.push(formatMount(target.path, typeOf(target.path, facts), ['ro', 'nosuid', 'nodev']));
+        } else overlay(target.path, [...maskFor(target.path), target.path], '', '', userxattr);
+        break;
+      }
+      case 'tmpfs':
+        makePlace(target.path, false);
+        operations.push({ op: 'tmpfs', target: `${places.root}${target.path}`, mode: 0o1777, bytes: target.bytes, uid, gid });
+        table.push(formatMount(target.path, 'tmpfs', ['rw', 'nosuid', 'nodev']));
+        writable.push(target.path);
+        break;
+      case 'home': {
+        makePlace(target.path, false);
+        if (!real) {
+          operations.push(...skeletonOperations(targets, facts, places.skeleton, target.path));
+          overlay(target.path, [places.skeleton], homeUpper, `${request.scratch}/home/work`, userxattr);
+        } else overlay(target.path, [...maskFor(target.path), target.path], homeUpper, `${request.scratch}/home/work`, userxattr);
+        break;
+      }
+      case 'stage': {
+        makePlace(target.path, false);
+        const staged = request.stage[target.index];
+        if (staged === undefined) break;
+        overlay(target.path, [...maskFor(target.path), staged.root], staged.upper, staged.work, userxattr);
+        break;
+      }
+      case 'direct':
+        operations.push({ op: 'bind', source: target.path, target: `${places.root}${target.path}`, flags: 0 });
+        table.push(formatMount(target.path, typeOf(target.path, facts), ['rw', 'nosuid', 'nodev']));
+        writable.push(target.path);
+        break;
+    }
+  }
+
+  // Places that bubblewrap mounts on, and links that programs expect.
+  for (const path of ['/proc', '/dev', '/run', '/var']) if (!made.has(path) && !targets.some((one) => one.path === path)) directory(`${places.root}${path}`);
+  if (permissions.fileRead.root === 'projected') {
+    operations.push({ op: 'symlink', target: '../run', path: `${places.root}/var/run` });
+    if (facts.resolverFile !== undefined && permissions.network.kind === 'public') {
+      makeParents(dirname(facts.resolverFile), places.root, '/');
+      operations.push({ op: 'copy', source: facts.resolverFile, path: `${places.root}${facts.resolverFile}`, mode: 0o644, uid, gid });
+    }
+  }
+  if (home === undefined) throw new Error('a sandbox without a home');
+  return { operations, table, writable, uppers, homeUpper };
+}
+
+/** What is mounted where, parents before children. */
+function collectTargets(request: LaunchRequest, facts: HostFacts): readonly Target[] {
+  const { job } = request.plan;
+  const { permissions } = job;
+  const staged = request.stage.map((one) => one.root);
+  const { tmpSizeBytes } = permissions.resources.limits;
+  const shown = facts.projected.entries.filter((one) => !staged.includes(one.path));
+  const tmpBytes = tmpSizeBytes ?? 0;
+  const targets: Target[] = [
+    ...shown,
+    { kind: 'tmpfs', path: '/tmp', bytes: tmpBytes },
+    { kind: 'home', path: job.home },
+    ...request.stage.map((one, index): Target => ({ kind: 'stage', path: one.root, index })),
+    ...facts.directShares.map((path): Target => ({ kind: 'direct', path })),
+    ...facts.writeDenied.map((one): Target => (one.directory ? { kind: 'tree', path: one.path, bind: false } : { kind: 'file', path: one.path })),
+  ];
+  if (!targets.some((one) => one.path === '/var/tmp')) targets.push({ kind: 'tmpfs', path: '/var/tmp', bytes: tmpBytes });
+  return targets.sort((a, b) => depth(a.path) - depth(b.path) || (a.path < b.path ? -1 : a.path > b.path ? 1 : 0));
+}
+
+/** The lower layer of a private home: directories that others are mounted on, and copies of the profiles' configuration. */
+function skeletonOperations(targets: readonly Target[], facts: HostFacts, skeleton: string, home: string): readonly OuterOperation[] {
+  const operations: OuterOperation[] = [];
+  const owner = { uid: facts.job.uid, gid: facts.job.gid };
+  const made = new Set<string>();
+  const parents = (path: string): void => {
+    const missing: string[] = [];
+    for (let at = dirname(path); at !== home && within(at, home) && !made.has(at); at = dirname(at)) missing.unshift(at);
+    for (const at of missing) {
+      made.add(at);
+      operations.push({ op: 'dir', path: `${skeleton}${at.slice(home.length)}`, mode: 0o755, ...owner });
+    }
+  };
+  for (const target of targets) {
+    if (target.path === home || !within(target.path, home)) continue;
+    if (targets.some((other) => other !== target && other.kind !== 'directory' && other.kind !== 'home' && other.path !== target.path && within(target.path, other.path) && within(other.path, home))) continue;
+    parents(target.path);
+    const path = `${skeleton}${target.path.slice(home.length)}`;
+    if (target.kind === 'file') operations.push({ op: 'file', path, mode: 0o644, text: '' });
+    else if (target.kind === 'symlink') operations.push({ op: 'symlink', target: target.target, path });
+    else if (!made.has(target.path)) {
+      made.add(target.path);
+      operations.push({ op: 'dir', path, mode: 0o755, ...owner });
+    }
+  }
+  for (const { path, mode } of facts.homeCopies) {
+    if (!within(path, home) || targets.some((one) => one.kind !== 'home' && within(path, one.path))) continue;
+    parents(path);
+    operations.push({ op: 'copy', source: path, path: `${skeleton}${path.slice(home.length)}`, mode, ...owner });
+  }
+  return operations;
+}
+
+/** A layer that hides names: whiteouts, in directories that look like the real ones. */
+function maskOperations(layer: string, root: string, mask: Mask, ids: { readonly uid: number; readonly gid: number }): readonly OuterOperation[] {
+  const operations: OuterOperation[] = [{ op: 'dir', path: layer, mode: 0o755, ...ids }];
+  for (const name of mask.directories) operations.push({ op: 'dir', path: `${layer}/${name}`, mode: 0o755, ...ids });
+  for (const name of mask.whiteouts) operations.push({ op: 'whiteout', path: `${layer}/${name}` });
+  // Deepest first: making an entry changes the times of its directory.
+  for (const name of [...mask.directories].reverse()) operations.push({ op: 'like', path: `${layer}/${name}`, model: `${root}/${name}` });
+  operations.push({ op: 'like', path: layer, model: root });
+  return operations;
+}
+
+function typeOf(path: string, facts: HostFacts): string {
+  let found = '';
+  let length = -1;
+  for (const mount of facts.mounts) {
+    if (!within(path, mount.mountPoint) || mount.mountPoint.length < length) continue;
+    found = mount.fsType;
+    length = mount.mountPoint.length;
+  }
+  return found;
+}

@@ -1,0 +1,383 @@
+import type { ChildProcess } from 'node:child_process';
+import { lstatSync, readFileSync } from 'node:fs';
+import { lstat } from 'node:fs/promises';
+import { constants } from 'node:os';
+import type { Readable, Writable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { ReadablePath } from '../../src/core/bundle.ts';
+import { perDimension } from '../../src/core/dimension.ts';
+import { errnoOf, messageOf, ProofrunError } from '../../src/core/errors.ts';
+import type { JsonValue } from '../../src/core/json.ts';
+import type { Receipt, ReceiptRequirement } from '../../src/core/receipt.ts';
+import type { Ending } from '../../src/core/run.ts';
+import { deriveObservations } from '../../src/evidence/index.ts';
+import type { LaunchRequest, Session, SessionClosing } from '../../src/executor/executor.ts';
+import { encodeCommand, encodeOperation, encodeSetting, errnoName, FrameSplitter, parseFrame, PROBE, type ShimFrame } from '../shim/protocol.ts';
+import { receiptsAtEnd, receiptsAtGate } from '../shim/receipts.ts';
+import type { Cgroup } from './cgroup.host.ts';
+import type { HostFacts } from './facts.host.ts';
+import { countDiscarded } from './discarded.host.ts';
+import { digestEnvironment, type NativeLowering } from './lower.ts';
+import { parseMountinfo, summariseTable, summariseUppers, tmpfsBytes } from './mountinfo.ts';
+import { receiptOfInitGone, receiptOfLanding, receiptsOfCgroup, receiptsOfStatus } from './proc-receipts.ts';
+
+type FactFrame = Extract<ShimFrame, { readonly say: 'fact' }>;
+type ProbeFrame = Extract<ShimFrame, { readonly say: 'probe' }>;
+
+/** How long the tree and its relay may take to end after they were told to. Then they are killed from outside. */
+const END_MS = 10_000;
+
+export interface NativeLaunch {
+  readonly request: LaunchRequest;
+  readonly facts: HostFacts;
+  readonly lowering: NativeLowering;
+  readonly cgroup: Cgroup | undefined;
+  readonly child: ChildProcess;
+  readonly control: Writable & Readable;
+}
+
+/** A sandbox of bubblewrap and the shim, from the start of outer to the end of the tree. */
+export class NativeSession implements Session {
+  readonly receipts: Receipt[] = [];
+  readonly requirements: readonly ReceiptRequirement[];
+  readonly hostPids: number[] = [];
+  readonly readable: readonly ReadablePath[];
+  readonly exited: Promise<Ending>;
+  private readonly launch: NativeLaunch;
+  private readonly splitter = new FrameSplitter();
+  private readonly facts = new Map<string, FactFrame>();
+  private readonly probes: ProbeFrame[] = [];
+  private readonly killed: { pid: number; name: string }[] = [];
+  private readonly gone: Promise<void>;
+  private readonly warnings: string[] = [];
+  private settleExited: (ending: Ending) => void = () => undefined;
+  private settleReady: (outcome: 'ready' | ProofrunError) => void = () => undefined;
+  private readonly atGate: Promise<'ready' | ProofrunError>;
+  private failure: ProofrunError | undefined;
+  private initPid: number | undefined;
+  private released = false;
+  private ended = false;
+  private cpuTimeMs: number | null = null;
+  private noExec: number | undefined;
+  private closing: Promise<SessionClosing> | undefined;
+
+  constructor(launch: NativeLaunch) {
+    this.launch = launch;
+    this.requirements = launch.lowering.requirements;
+    this.readable = readablePaths(launch);
+    this.exited = new Promise((resolve) => {
+      this.settleExited = (ending) => {
+        this.ended = true;
+        resolve(ending);
+      };
+    });
+    this.atGate = new Promise((resolve) => {
+      this.settleReady = resolve;
+    });
+    const { child, control } = launch;
+    this.gone = new Promise((resolve) => {
+      child.once('exit', () => {
+        this.lost('the sandbox ended');
+        resolve();
+      });
+    });
+    if (child.pid !== undefined) this.hostPids.push(child.pid);
+    control.on('data', (chunk: Buffer) => {
+      this.hear(chunk);
+    });
+    control.on('error', () => undefined); // a peer that is gone is noticed by its exit
+    control.on('close', () => {
+      this.lost('the control channel closed');
+    });
+  }
+
+  get stdout(): Readable | undefined {
+    return this.launch.child.stdout ?? undefined;
+  }
+
+  get stderr(): Readable | undefined {
+    return this.launch.child.stderr ?? undefined;
+  }
+
+  get stdin(): Writable | undefined {
+    return undefined;
+  }
+
+  /** Sends the operations and settings, waits for the gate and takes the receipts. Rejects with ERR_LAUNCH. */
+  async reachGate(): Promise<void> {
+    const { control, lowering } = this.launch;
+    control.write(Buffer.concat(lowering.install.operations.map(encodeOperation)));
+    const outcome = await this.atGate;
+    if (outcome !== 'ready') throw await this.explained(outcome);
+    this.receipts.push(...this.shimReceipts(), ...this.statusReceipts(), ...this.cgroupReceipts());
+    for (const { id, upper, host } of lowering.landings) this.receipts.push(receiptOfLanding(id, upper, await exists(upper), await exists(host)));
+  }
+
+  /** Adds what bubblewrap said before it gave up. */
+  private async explained(error: ProofrunError): Promise<ProofrunError> {
+    await this.endTree(false);
+    const said: unknown = this.launch.child.stderr?.read();
+    const text = said instanceof Buffer ? said.toString('utf8').trim() : '';
+    return text === '' ? error : new ProofrunError('ERR_LAUNCH', { message: `${error.message}: ${text.slice(0, 500)}`, hint: 'job doctor', cause: error });
+  }
+
+  release(): Promise<void> {
+    if (this.failure !== undefined || this.ended) return Promise.reject(this.failure ?? launchError('the sandbox is gone'));
+    if (this.released) return Promise.reject(launchError('the command was released before'));
+    this.released = true;
+    this.launch.control.write(encodeCommand({ do: 'release' }));
+    return Promise.resolve();
+  }
+
+  signal(name: NodeJS.Signals): void {
+    if (this.ended) return;
+    if (!this.released) this.launch.control.write(encodeCommand({ do: 'quit' }));
+    else this.launch.control.write(encodeCommand({ do: 'signal', number: constants.signals[name] }));
+  }
+
+  close(): Promise<SessionClosing> {
+    this.closing ??= this.end();
+    return this.closing;
+  }
+
+  /** Ends a launch that did not reach the gate. */
+  async abandon(): Promise<void> {
+    await this.endTree();
+    await this.launch.cgroup?.remove();
+  }
+
+  private hear(chunk: Buffer): void {
+    try {
+      for (const bytes of this.splitter.push(chunk)) this.obey(parseFrame(bytes));
+    } catch (error) {
+      this.fail(error instanceof ProofrunError ? error : launchError(messageOf(error)));
+      this.launch.control.destroy();
+    }
+  }
+
+  private obey(frame: ShimFrame): void {
+    switch (frame.say) {
+      case 'hello':
+        break;
+      case 'fact':
+        this.facts.set(frame.id, frame);
+        if (frame.id === 'target.tcp') this.configure(frame.bytes.toString('utf8'));
+        break;
+      case 'probe':
+        this.probes.push(frame);
+        break;
+      case 'error':
+        this.fail(
+          new ProofrunError('ERR_LAUNCH', {
+            message: `the sandbox could not be built: ${frame.call} ${frame.subject}: ${errnoName(frame.errno)}`,
+            hint: 'job doctor',
+            data: { call: frame.call, subject: frame.subject, errno: errnoName(frame.errno) },
+          }),
+        );
+        break;
+      case 'ready':
+        this.settleReady('ready');
+        break;
+      case 'started':
+        break;
+      case 'no_exec':
+        this.noExec = frame.errno;
+        break;
+      case 'ended':
+        this.settleExited(this.endingOf(frame.status));
+        break;
+      case 'timeout':
+        this.settleExited({ kind: 'timeout', afterMs: this.launch.request.plan.job.permissions.resources.limits.wallTimeMs ?? 0 });
+        break;
+      case 'outlived':
+        this.killed.push({ pid: frame.pid, name: frame.name });
+        break;
+      case 'done':
+        this.cpuTimeMs = Math.round((frame.userUs + frame.systemUs) / 1000);
+        break;
+    }
+  }
+
+  /** Settings go as soon as the listeners are there; the loopback probe needs their port. */
+  private configure(tcpPort: string): void {
+    const { control, lowering } = this.launch;
+    const settings = lowering.install.settings.map(encodeSetting);
+    const port = Number(tcpPort);
+    if (lowering.loopbackProbe !== undefined && port > 0) {
+      settings.push(encodeSetting({ set: 'probe', probe: { id: lowering.loopbackProbe, kind: PROBE.tcp, subject: '127.0.0.1', args: [port] } }));
+    }
+    settings.push(encodeSetting({ set: 'end' }));
+    control.write(Buffer.concat(settings));
+  }
+
+  private endingOf(status: number): Ending {
+    if (this.noExec !== undefined) {
+      const errno = errnoName(this.noExec);
+      return { kind: errno === 'ENOENT' || errno === 'ENOTDIR' ? 'not_found' : 'not_executable', errno };
+    }
+    const number = status & 0x7f;
+    if (number === 0) return { kind: 'exit', code: (status >> 8) & 0xff };
+    if (number === constants.signals.SIGKILL && (this.launch.cgroup?.peaks().oomKills ?? 0) > 0) return { kind: 'limit', limit: 'memory' };
+    const { cpuTimeMs, fileSizeBytes } = this.launch.request.plan.job.permissions.resources.limits;
+    if (number === constants.signals.SIGXCPU && cpuTimeMs !== undefined) return { kind: 'limit', limit: 'cpu_time' };
+    if (number === constants.signals.SIGXFSZ && fileSizeBytes !== undefined) return { kind: 'limit', limit: 'file_size' };
+    const signal = Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `SIG${number}`;
+    return { kind: 'signal', signal, number };
+  }
+
+  private fail(error: ProofrunError): void {
+    this.failure ??= error;
+    this.settleReady(this.failure);
+    this.settleExited(this.released ? { kind: 'control_lost', detail: this.failure.message } : { kind: 'launch_failed', detail: this.failure.message });
+  }
+
+  private lost(what: string): void {
+    if (!this.ended) this.fail(launchError(`${what} before the command did`));
+  }
+
+  private shimReceipts(): readonly Receipt[] {
+    const staged = new Set(this.launch.request.stage.map((one) => one.root));
+    return receiptsAtGate({
+      facts: this.facts,
+      probes: this.probes,
+      digest: digestEnvironment,
+      processLimitByRlimit: !this.launch.facts.asRoot,
+      mounts: (text) => {
+        const lines = parseMountinfo(text);
+        const tmp = lines.find((line) => line.mountPoint === '/tmp');
+        return {
+          table: summariseTable(lines),
+          propagation: lines.filter((line) => line.propagates).map((line) => line.mountPoint),
+          writable: [...new Set(lines.filter((line) => line.options.includes('rw')).map((line) => line.mountPoint))].sort(),
+          stage: summariseUppers(lines).filter((one) => staged.has(one.mount_point)) as unknown as JsonValue,
+          tmp_size: tmp === undefined ? null : tmpfsBytes(tmp),
+        };
+      },
+    });
+  }
+
+  /** The processes below outer: bubblewrap, PID 1 of the sandbox, the command's own. */
+  private statusReceipts(): readonly Receipt[] {
+    let pid = this.launch.child.pid;
+    for (let level = 0; level < 3 && pid !== undefined; level++) {
+      pid = onlyChild(pid);
+      if (pid !== undefined) this.hostPids.push(pid);
+      if (level === 1) this.initPid = pid;
+    }
+    if (pid === undefined) return [];
+    try {
+      return receiptsOfStatus(readFileSync(`/proc/${pid}/status`, 'utf8'), pid);
+    } catch {
+      return []; // no receipt: what is owed stays missing
+    }
+  }
+
+  private cgroupReceipts(): readonly Receipt[] {
+    const { cgroup } = this.launch;
+    const pid = this.hostPids.at(-1);
+    if (cgroup === undefined || pid === undefined) return [];
+    try {
+      const facts = cgroup.readBack(pid);
+      return receiptsOfCgroup(this.launch.facts.asRoot ? facts : facts.filter((fact) => fact.name !== 'process_limit'));
+    } catch {
+      return [];
+    }
+  }
+
+  private async endTree(drain = true): Promise<void> {
+    const { child, control } = this.launch;
+    if (child.exitCode === null && child.signalCode === null) {
+      if (!this.ended && !control.destroyed) control.write(encodeCommand({ do: 'quit' }));
+      if (drain) {
+        this.launch.child.stdout?.resume();
+        this.launch.child.stderr?.resume();
+      }
+      const patience = new AbortController();
+      const overdue = delay(END_MS, 'overdue', { signal: patience.signal }).catch(() => 'ended');
+      if ((await Promise.race([this.gone, overdue])) === 'overdue') {
+        for (const pid of [...this.hostPids].reverse()) killQuietly(pid);
+        await this.gone;
+      }
+      patience.abort();
+    }
+    control.destroy();
+  }
+
+  private async end(): Promise<SessionClosing> {
+    const { lowering, cgroup, request } = this.launch;
+    await this.endTree();
+    this.settleExited({ kind: 'signal', signal: 'SIGKILL', number: 9 });
+    this.receipts.push(...receiptsAtEnd(this.facts, (text) => summariseTable(parseMountinfo(text))));
+    if (this.initPid !== undefined) this.receipts.push(receiptOfInitGone(this.initPid, !isOurs(this.initPid)));
+    const peaks = cgroup?.peaks();
+    const left = (await cgroup?.remove()) ?? [];
+    if (left.length > 0) this.warnings.push(`control groups that could not be removed: ${left.join(', ')}`);
+    const { dimensions } = request.plan;
+    const limitHits = [...((peaks?.oomKills ?? 0) > 0 ? ['memory'] : []), ...((peaks?.processLimitHits ?? 0) > 0 ? ['processes'] : [])];
+    return {
+      observations: {
+        contract: 1,
+        executor: 'native',
+        dimensions: deriveObservations(
+          this.requirements,
+          this.receipts,
+          perDimension((dimension) => dimensions[dimension].scope),
+        ),
+        requirements: this.requirements,
+        receipts: this.receipts,
+      },
+      peaks: { memoryBytes: peaks?.memoryBytes ?? null, processes: peaks?.processes ?? null, cpuTimeMs: peaks?.cpuTimeMs ?? this.cpuTimeMs },
+      limitHits,
+      killed: this.killed,
+      warnings: this.warnings,
+      discarded: countDiscarded(lowering.homeUpper),
+    };
+  }
+}
+
+function launchError(message: string): ProofrunError {
+  return new ProofrunError('ERR_LAUNCH', { message, hint: 'job doctor' });
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await lstat(path);
+    return true;
+  } catch (error) {
+    // What can't be looked at is not known to be absent.
+    return errnoOf(error) !== 'ENOENT';
+  }
+}
+
+/** /proc/<pid>/task/<pid>/children (proc_tid_children(5)); each process of the chain has one child at the gate. */
+function onlyChild(pid: number): number | undefined {
+  try {
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ');
+    return children.length === 1 && children[0] !== '' ? Number(children[0]) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A process of that number still is, or still dies, in another pid namespace than ours. */
+function isOurs(pid: number): boolean {
+  return lstatSync(`/proc/${pid}`, { throwIfNoEntry: false }) !== undefined;
+}
+
+function killQuietly(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It ended by itself.
+  }
+}
+
+function readablePaths({ facts, request }: NativeLaunch): readonly ReadablePath[] {
+  const { job } = request.plan;
+  return [
+    ...facts.projected.entries.filter((one) => one.kind === 'tree' || one.kind === 'file').map((one): ReadablePath => ({ path: one.path, access: 'read_only' })),
+    ...request.stage.map((one): ReadablePath => ({ path: one.root, access: 'staged' })),
+    ...(job.permissions.fileRead.home === 'real' ? [{ path: job.home, access: 'private_writes' } as const] : []),
+    ...facts.directShares.map((path): ReadablePath => ({ path, access: 'direct' })),
+  ];
+}

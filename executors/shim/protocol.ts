@@ -1,0 +1,274 @@
+import { constants } from 'node:os';
+import { ProofrunError } from '../../src/core/errors.ts';
+
+/** The shim's side of each value is executors/shim/shim.h; a test compares the two. */
+export const PROTOCOL_VERSION = 1;
+export const MAX_FRAME_BYTES = 8 << 20;
+
+/** Flags of a mount operation. */
+export const MOUNT = { readonly: 1, recursive: 2, noexec: 4, userxattr: 8, optional: 16 } as const;
+/** What the command's process gives up; bits of the `rights` setting. */
+export const RIGHT = { noNewPrivs: 1, dropCapabilities: 2, keyring: 4, closeDescriptors: 8, nonDumpable: 16 } as const;
+/** Kinds of probe. */
+export const PROBE = { open: 1, create: 2, tcp: 3, udp: 4, unix: 5, syscall: 6, kill: 7, stage: 8, fork: 9 } as const;
+
+/** unshare(2) flags. */
+export const CLONE = { newNs: 0x20000, newUser: 0x10000000, newNet: 0x40000000 } as const;
+
+/** Operations of outer, in the order in which they are carried out. */
+export type OuterOperation =
+  | { readonly op: 'cgroup'; readonly procs: string }
+  | { readonly op: 'listen'; readonly abstract: string; readonly path: string }
+  | { readonly op: 'unshare'; readonly flags: number; readonly map: boolean; readonly uid: number; readonly gid: number }
+  | { readonly op: 'base'; readonly path: string }
+  | { readonly op: 'dir'; readonly path: string; readonly mode: number; readonly uid: number; readonly gid: number }
+  | { readonly op: 'like'; readonly path: string; readonly model: string }
+  | { readonly op: 'symlink'; readonly target: string; readonly path: string }
+  | { readonly op: 'file'; readonly path: string; readonly mode: number; readonly text: string }
+  | { readonly op: 'copy'; readonly source: string; readonly path: string; readonly mode: number; readonly uid: number; readonly gid: number }
+  | { readonly op: 'whiteout'; readonly path: string }
+  | { readonly op: 'overlay'; readonly target: string; readonly flags: number; readonly upper: string; readonly work: string; readonly lowers: readonly string[] }
+  | { readonly op: 'bind'; readonly source: string; readonly target: string; readonly flags: number }
+  | { readonly op: 'tmpfs'; readonly target: string; readonly mode: number; readonly bytes: number; readonly uid: number; readonly gid: number }
+  | { readonly op: 'loopback' }
+  | { readonly op: 'start'; readonly terminal: boolean; readonly argv: readonly string[] };
+
+export interface ProbeSetting {
+  readonly id: string;
+  readonly kind: number;
+  readonly subject: string;
+  readonly args: readonly number[];
+}
+
+/** Settings of inner; `end` completes them. */
+export type InnerSetting =
+  | { readonly set: 'argv'; readonly argv: readonly string[] }
+  | { readonly set: 'env'; readonly env: readonly string[] }
+  | { readonly set: 'cwd'; readonly path: string }
+  | { readonly set: 'exe'; readonly path: string }
+  | { readonly set: 'ids'; readonly uid: number; readonly gid: number; readonly groups: readonly number[] }
+  | { readonly set: 'rlimit'; readonly resource: number; readonly soft: bigint; readonly hard: bigint }
+  | { readonly set: 'seccomp'; readonly program: Uint8Array }
+  | { readonly set: 'rights'; readonly bits: number }
+  | { readonly set: 'wall'; readonly milliseconds: number }
+  | { readonly set: 'probe'; readonly probe: ProbeSetting }
+  | { readonly set: 'terminal'; readonly rows: number; readonly columns: number }
+  | { readonly set: 'end' };
+
+export type Command = { readonly do: 'release' } | { readonly do: 'signal'; readonly number: number } | { readonly do: 'quit' };
+
+/** What the shim says. */
+export type ShimFrame =
+  | { readonly say: 'hello'; readonly stage: string; readonly version: number }
+  | { readonly say: 'fact'; readonly id: string; readonly from: string; readonly bytes: Buffer }
+  | { readonly say: 'probe'; readonly id: string; readonly attempt: string; readonly errno: number }
+  | { readonly say: 'error'; readonly call: string; readonly subject: string; readonly errno: number }
+  | { readonly say: 'ready' | 'started' | 'timeout' }
+  | { readonly say: 'no_exec'; readonly errno: number }
+  | { readonly say: 'ended'; readonly status: number }
+  | { readonly say: 'outlived'; readonly pid: number; readonly name: string }
+  | { readonly say: 'done'; readonly userUs: number; readonly systemUs: number };
+
+type Part = string | number | bigint | boolean | Uint8Array;
+
+function u64(value: number | bigint | boolean): Buffer {
+  const buffer = Buffer.alloc(8);
+  buffer.writeBigUInt64LE(BigInt.asUintN(64, typeof value === 'boolean' ? (value ? 1n : 0n) : BigInt(value)));
+  return buffer;
+}
+
+/** Strings end with NUL, so one that holds NUL can't be sent. */
+function text(value: string): Buffer {
+  if (value.includes('\0')) throw new ProofrunError('ERR_USAGE', { message: `a path, argument or variable holds a NUL byte: ${JSON.stringify(value)}` });
+  return Buffer.from(`${value}\0`);
+}
+
+function frame(type: string, ...parts: readonly Part[]): Buffer {
+  const body = parts.map((part) => (typeof part === 'string' ? text(part) : part instanceof Uint8Array ? part : u64(part)));
+  const length = 1 + body.reduce((sum, one) => sum + one.byteLength, 0);
+  if (length > MAX_FRAME_BYTES) throw new ProofrunError('ERR_USAGE', { message: `arguments or environment of ${length} bytes; at most ${MAX_FRAME_BYTES} fit` });
+  const head = Buffer.alloc(5);
+  head.writeUInt32LE(length);
+  head.write(type, 4, 'latin1');
+  return Buffer.concat([head, ...body]);
+}
+
+export function encodeOperation(one: OuterOperation): Buffer {
+  switch (one.op) {
+    case 'cgroup':
+      return frame('c', one.procs);
+    case 'listen':
+      return frame('L', one.abstract, one.path);
+    case 'unshare':
+      return frame('U', one.flags, one.map, one.uid, one.gid);
+    case 'base':
+      return frame('B', one.path);
+    case 'dir':
+      return frame('d', one.path, one.mode, one.uid, one.gid);
+    case 'like':
+      return frame('k', one.path, one.model);
+    case 'symlink':
+      return frame('l', one.target, one.path);
+    case 'file':
+      return frame('f', one.path, one.mode, Buffer.from(one.text));
+    case 'copy':
+      return frame('y', one.source, one.path, one.mode, one.uid, one.gid);
+    case 'whiteout':
+      return frame('w', one.path);
+    case 'overlay':
+      return frame('o', one.target, one.flags, one.upper, one.work, ...one.lowers);
+    case 'bind':
+      return frame('b', one.source, one.target, one.flags);
+    case 'tmpfs':
+      return frame('t', one.target, one.mode, one.bytes, one.uid, one.gid);
+    case 'loopback':
+      return frame('n');
+    case 'start':
+      return frame('x', one.terminal, ...one.argv);
+  }
+}
+
+export function encodeSetting(one: InnerSetting): Buffer {
+  switch (one.set) {
+    case 'argv':
+      return frame('A', ...one.argv);
+    case 'env':
+      return frame('V', ...one.env);
+    case 'cwd':
+      return frame('C', one.path);
+    case 'exe':
+      return frame('e', one.path);
+    case 'ids':
+      return frame('I', 1, one.uid, one.gid, ...one.groups);
+    case 'rlimit':
+      return frame('r', one.resource, one.soft, one.hard);
+    case 'seccomp':
+      return frame('s', one.program);
+    case 'rights':
+      return frame('a', one.bits);
+    case 'wall':
+      return frame('w', one.milliseconds);
+    case 'probe': {
+      const { id, kind, subject, args } = one.probe;
+      return frame('p', id, kind, subject, ...[0, 1, 2, 3, 4, 5].map((index) => args[index] ?? 0));
+    }
+    case 'terminal':
+      return frame('y', one.rows, one.columns);
+    case 'end':
+      return frame('z');
+  }
+}
+
+export function encodeCommand(command: Command): Buffer {
+  switch (command.do) {
+    case 'release':
+      return frame('G');
+    case 'signal':
+      return frame('K', command.number);
+    case 'quit':
+      return frame('Q');
+  }
+}
+
+/** Splits a stream of bytes into frames. Throws ERR_SHIM_PROTOCOL for a length out of range. */
+export class FrameSplitter {
+  private rest: Buffer = Buffer.alloc(0);
+
+  /** The frames that `chunk` completes, each without its length. */
+  push(chunk: Buffer): readonly Buffer[] {
+    this.rest = this.rest.byteLength === 0 ? chunk : Buffer.concat([this.rest, chunk]);
+    const frames: Buffer[] = [];
+    let at = 0;
+    while (this.rest.byteLength - at >= 4) {
+      const length = this.rest.readUInt32LE(at);
+      if (length === 0 || length > MAX_FRAME_BYTES) throw broken(`a frame of ${length} bytes`);
+      if (this.rest.byteLength - at - 4 < length) break;
+      frames.push(this.rest.subarray(at + 4, at + 4 + length));
+      at += 4 + length;
+    }
+    this.rest = this.rest.subarray(at);
+    return frames;
+  }
+}
+
+function broken(what: string): ProofrunError {
+  return new ProofrunError('ERR_SHIM_PROTOCOL', { message: `the shim sent ${what}`, hint: 'npm run build:shim' });
+}
+
+class Cursor {
+  private readonly bytes: Buffer;
+  private at: number;
+
+  constructor(bytes: Buffer) {
+    this.bytes = bytes;
+    this.at = 1;
+  }
+
+  text(): string {
+    const end = this.bytes.indexOf(0, this.at);
+    if (end < 0) throw broken('a string without an end');
+    const value = this.bytes.toString('utf8', this.at, end);
+    this.at = end + 1;
+    return value;
+  }
+
+  number(): number {
+    if (this.at + 8 > this.bytes.byteLength) throw broken('a number that is cut off');
+    const value = Number(this.bytes.readBigUInt64LE(this.at));
+    this.at += 8;
+    return value;
+  }
+
+  remaining(): Buffer {
+    return Buffer.from(this.bytes.subarray(this.at));
+  }
+}
+
+/** Parses one frame. Throws ERR_SHIM_PROTOCOL for anything that the protocol doesn't know. */
+export function parseFrame(bytes: Buffer): ShimFrame {
+  const cursor = new Cursor(bytes);
+  const type = String.fromCharCode(bytes[0] ?? 0);
+  switch (type) {
+    case 'H':
+      return { say: 'hello', stage: cursor.text(), version: cursor.number() };
+    case 'F':
+      return { say: 'fact', id: cursor.text(), from: cursor.text(), bytes: cursor.remaining() };
+    case 'P':
+      return { say: 'probe', id: cursor.text(), attempt: cursor.text(), errno: cursor.number() };
+    case 'E':
+      return { say: 'error', call: cursor.text(), subject: cursor.text(), errno: cursor.number() };
+    case 'R':
+      return { say: 'ready' };
+    case 'S':
+      return { say: 'started' };
+    case 'W':
+      return { say: 'timeout' };
+    case 'X':
+      return { say: 'no_exec', errno: cursor.number() };
+    case 'T':
+      return { say: 'ended', status: cursor.number() };
+    case 'O':
+      return { say: 'outlived', pid: cursor.number(), name: cursor.text() };
+    case 'D':
+      return { say: 'done', userUs: cursor.number(), systemUs: cursor.number() };
+    default:
+      throw broken(`a frame of unknown type ${JSON.stringify(type)}`);
+  }
+}
+
+const ERRNO_NAMES = new Map<number, string>();
+for (const [name, number] of Object.entries(constants.errno)) if (!ERRNO_NAMES.has(number)) ERRNO_NAMES.set(number, name);
+/** Names that Node's table lacks; linux/errno.h. */
+for (const [number, name] of [
+  [40, 'ELOOP'],
+  [94, 'ESOCKTNOSUPPORT'],
+  [96, 'EPFNOSUPPORT'],
+  [117, 'EUCLEAN'],
+] as const) {
+  if (!ERRNO_NAMES.has(number)) ERRNO_NAMES.set(number, name);
+}
+
+/** `EACCES` for 13; `ok` for 0; `E<number>` for one without a name here. */
+export function errnoName(number: number): string {
+  return number === 0 ? 'ok' : (ERRNO_NAMES.get(number) ?? `E${number}`);
+}

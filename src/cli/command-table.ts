@@ -1,0 +1,337 @@
+/**
+ * The commands as data: with src/cli/flags.ts the one table that the parser, the help, docs/reference/cli.md and the completion scripts are
+ * made from. Plain data, so that reading it costs nothing at start.
+ */
+
+/** Groups of the command list in `job help`. */
+export const COMMAND_GROUPS = ['Run', 'Review', 'Watch', 'Rules', 'Machine'] as const;
+export type CommandGroup = (typeof COMMAND_GROUPS)[number];
+
+export interface CommandRow {
+  readonly group: CommandGroup;
+  /** One line, no full stop. */
+  readonly summary: string;
+  /** The words after the command, as in a manual: `[RUN]`, `RUN [PATH...]`. */
+  readonly words: string;
+  readonly least: number;
+  /** Infinity: any number. */
+  readonly most: number;
+  /** The first word that is no flag ends our flags: it is a program, and what follows belongs to it. */
+  readonly endsFlags?: boolean;
+  /** What the completion scripts offer for the words. */
+  readonly completes?: 'run' | 'program' | 'file' | 'command' | 'shell' | 'schema' | 'rules';
+  /** Further paragraphs of `job help COMMAND`. */
+  readonly about: readonly string[];
+  /** Command lines with what each is for. */
+  readonly examples: readonly (readonly [string, string])[];
+}
+
+const RUN_WORD = 'RUN is an id, a unique prefix of one, a name, or `last` (the newest of this workspace, and the default).';
+
+export const COMMANDS = {
+  run: {
+    group: 'Run',
+    summary: 'Run a command in a sandbox, with its file changes staged',
+    words: '[--] COMMAND [ARG...] | JOBFILE',
+    least: 1,
+    most: Infinity,
+    endsFlags: true,
+    completes: 'program',
+    about: [
+      'The first word that is no flag is the program; everything after it belongs to the program. A single word that ends in .yaml, .yml or .json is a job file; write `--` before a program of such a name.',
+      'Flags are joined with the job file: grants add up, a mode can only be raised, and the smallest limit wins.',
+      "Exit code: the command's own, 128 + n after signal n, or one of Proofrun's own (`job help exit-codes`).",
+    ],
+    examples: [
+      ['job run --safe -- npm test', 'isolated, staged, no network'],
+      ['job run --safe --use npm-install -- npm ci', 'with the grants of a profile'],
+      ['job run --safe --no-net --timeout 5m -- make', 'with a time limit'],
+      ['job run --dry-run --safe -- npm test', 'show the plan and start nothing'],
+      ['job run job.yaml', 'from a job file'],
+    ],
+  },
+  status: {
+    group: 'Review',
+    summary: 'Show a run: its state, or with --review the whole account',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD, 'The review is computed from the run bundle, and a bundle without observations of its executor is refused.'],
+    examples: [
+      ['job status --review', 'controls, warnings and changes of the newest run'],
+      ['job status last --review --format markdown', 'the same for a pull request'],
+      ['job status last --json', 'for a program'],
+    ],
+  },
+  diff: {
+    group: 'Review',
+    summary: 'Show the staged changes of a run as a diff',
+    words: '[RUN [PATH...]]',
+    least: 0,
+    most: Infinity,
+    completes: 'run',
+    about: [RUN_WORD, 'Paths are relative to the current directory. Each names a file or a directory.'],
+    examples: [
+      ['job diff last src/cart.ts', 'one file'],
+      ['job diff last --patch > run.patch', 'a patch that `git apply` reads'],
+    ],
+  },
+  apply: {
+    group: 'Review',
+    summary: 'Bring staged changes into the workspace',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [
+      RUN_WORD,
+      'Says what: --path, --include, --exclude or --all. All or nothing: one conflict refuses the whole selection and touches nothing. What is not selected stays staged.',
+      'A path that your machine would run by itself (a git hook, an editor task) needs --allow-exec for that path.',
+    ],
+    examples: [
+      ['job apply last --path src', 'only what is below src'],
+      ['job apply last --all', 'everything'],
+      ['job apply last --all --allow-exec .husky/pre-commit', 'with a hook that you have read'],
+    ],
+  },
+  drop: {
+    group: 'Review',
+    summary: 'Throw the staged changes of a run away',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD, 'Terminal: a dropped stage cannot be applied. The bundle stays.'],
+    examples: [['job drop last', '']],
+  },
+  ls: {
+    group: 'Watch',
+    summary: 'List runs',
+    words: '',
+    least: 0,
+    most: 0,
+    about: ['Newest first, of this workspace. Runs whose owner died are reconciled first.'],
+    examples: [
+      ['job ls', ''],
+      ['job ls --all --state live', 'live runs of every workspace'],
+    ],
+  },
+  logs: {
+    group: 'Watch',
+    summary: 'Show the output that was kept of a run',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD, 'Head and tail of each stream are kept; what lies between is counted, and the cut is marked.'],
+    examples: [['job logs last --follow', 'until the run ends']],
+  },
+  events: {
+    group: 'Watch',
+    summary: 'Show the recorded events of a run',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD],
+    examples: [['job events last --json', 'one JSON object a line']],
+  },
+  wait: {
+    group: 'Watch',
+    summary: 'Wait until a run has ended and exit with its code',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD, 'Exits with 124 when --timeout passes first; the run goes on.'],
+    examples: [['job wait last --timeout 10m', '']],
+  },
+  attach: {
+    group: 'Watch',
+    summary: 'Follow the output of a run that was started with -d',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD, "Ctrl-C leaves the run alone. Exits with the command's code when it ends."],
+    examples: [['job attach last', '']],
+  },
+  stop: {
+    group: 'Watch',
+    summary: 'Ask a run to end, then end it',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD, 'Sends SIGTERM to the command, and after --timeout (10 seconds) ends the whole tree.'],
+    examples: [['job stop last', '']],
+  },
+  kill: {
+    group: 'Watch',
+    summary: 'End a run at once, or send it a signal',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD],
+    examples: [
+      ['job kill last', 'SIGKILL to the whole tree'],
+      ['job kill last --signal SIGUSR1', 'a signal to the command only'],
+    ],
+  },
+  'policy ls': {
+    group: 'Rules',
+    summary: 'List the policies and profiles that exist here',
+    words: '',
+    least: 0,
+    most: 0,
+    about: ['Presets, the user file (~/.config/proofrun/policy.yaml) and the workspace file (.proofrun/policy.yaml).'],
+    examples: [['job policy ls', '']],
+  },
+  'policy show': {
+    group: 'Rules',
+    summary: 'Print a policy or profile with its source',
+    words: 'NAME|FILE',
+    least: 1,
+    most: 1,
+    completes: 'rules',
+    about: [],
+    examples: [['job policy show npm-install', '']],
+  },
+  'policy check': {
+    group: 'Rules',
+    summary: 'Check policy, profile or job files; name each fault by line',
+    words: 'FILE...',
+    least: 1,
+    most: Infinity,
+    completes: 'file',
+    about: [],
+    examples: [['job policy check .proofrun/policy.yaml', '']],
+  },
+  'policy explain': {
+    group: 'Rules',
+    summary: 'Say what a job would be allowed, and which line decides it',
+    words: '[--] COMMAND [ARG...] | JOBFILE',
+    least: 1,
+    most: Infinity,
+    endsFlags: true,
+    completes: 'program',
+    about: [
+      'Takes the rule flags of `job run` and starts nothing. Without a question it shows every default and every rule with the line where it is written.',
+    ],
+    examples: [
+      ['job policy explain --safe --use npm-install -- npm ci', 'all of it'],
+      ['job policy explain --safe --why-read ~/.ssh/id_ed25519 -- npm ci', 'one question'],
+    ],
+  },
+  trust: {
+    group: 'Rules',
+    summary: 'Accept, list or withdraw the grants of a job file in a workspace',
+    words: '[JOBFILE]',
+    least: 0,
+    most: 1,
+    completes: 'file',
+    about: [
+      'A job file inside a workspace is as untrusted as the rest of it. Its grants are shown once and remembered by the digest of the file; a changed file asks again.',
+    ],
+    examples: [
+      ['job trust job.yaml', 'show the grants, then ask'],
+      ['job trust --list', ''],
+    ],
+  },
+  init: {
+    group: 'Rules',
+    summary: 'Write a job file with comments',
+    words: '[FILE]',
+    least: 0,
+    most: 1,
+    completes: 'file',
+    about: ['Writes job.yaml in the current directory. An existing file is left alone without --force.'],
+    examples: [['job init', '']],
+  },
+  verify: {
+    group: 'Review',
+    summary: 'Recompute every derived statement of a run bundle, offline',
+    words: '[RUN|FILE]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD, 'A word with a slash, or that ends in .json, is a bundle file. Exits with 201 when anything differs.'],
+    examples: [
+      ['job verify last', ''],
+      ['job verify ./run-bundle.json', 'a bundle from somewhere else'],
+    ],
+  },
+  doctor: {
+    group: 'Machine',
+    summary: 'Say what can be enforced on this machine, and what is missing',
+    words: '',
+    least: 0,
+    most: 0,
+    about: ['Starts nothing and changes nothing. Exits with 0 when an executor passes --safe here, else with 200.'],
+    examples: [['job doctor', '']],
+  },
+  schema: {
+    group: 'Machine',
+    summary: 'Print a JSON Schema, or list those that exist',
+    words: '[NAME]',
+    least: 0,
+    most: 1,
+    completes: 'schema',
+    about: [],
+    examples: [['job schema bundle > run-bundle.schema.json', '']],
+  },
+  prune: {
+    group: 'Machine',
+    summary: 'Remove records of old runs',
+    words: '',
+    least: 0,
+    most: 0,
+    about: ['Never takes a live run. Takes a stage that was neither applied nor dropped only with --staged.'],
+    examples: [
+      ['job prune --older-than 30d', ''],
+      ['job prune --staged --older-than 90d --dry-run', 'say what would go'],
+    ],
+  },
+  completion: {
+    group: 'Machine',
+    summary: 'Print a completion script for bash, zsh or fish',
+    words: 'SHELL',
+    least: 1,
+    most: 1,
+    completes: 'shell',
+    about: [],
+    examples: [
+      ['eval "$(job completion bash)"', 'in ~/.bashrc'],
+      ['job completion fish > ~/.config/fish/completions/job.fish', ''],
+    ],
+  },
+  help: {
+    group: 'Machine',
+    summary: 'Explain a command, or list the exit codes',
+    words: '[COMMAND | exit-codes]',
+    least: 0,
+    most: 2,
+    completes: 'command',
+    about: [],
+    examples: [['job help run', '']],
+  },
+  version: {
+    group: 'Machine',
+    summary: 'Print the version',
+    words: '',
+    least: 0,
+    most: 0,
+    about: [],
+    examples: [['job version', '']],
+  },
+} as const satisfies Record<string, CommandRow>;
+
+export type CommandName = keyof typeof COMMANDS;
+export const COMMAND_NAMES = Object.keys(COMMANDS) as CommandName[];
+
+/** The row with its optional fields visible to the type checker. */
+export function commandRow(name: CommandName): CommandRow {
+  return COMMANDS[name];
+}

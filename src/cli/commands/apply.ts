@@ -1,0 +1,39 @@
+import type { Selection } from '../../stage/index.ts';
+import { applyRun, type AppliedRun } from '../../runner/apply-run.host.ts';
+import type { ParsedArgs } from '../command.ts';
+import type { CliContext } from '../context.ts';
+import { openRuns } from '../open-runs.host.ts';
+import { appliedJson, appliedText } from '../report/applied.ts';
+import { jsonLine } from '../report/json.ts';
+import { startProgress } from '../report/progress.ts';
+import { ProofrunError } from '../../core/errors.ts';
+
+/** Brings the selected changes into the workspace, all of them or none. Says what it took, on stdout. */
+export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
+  const selection = selectionOf(args, context.cwd);
+  const runs = await openRuns(context);
+  const progress = startProgress('applying', context, args.flags.json === true);
+  try {
+    const found = await runs.find(args.words[0]);
+    const applied = await applyRun(runs.runner.parts, found, selection);
+    report(args, context, applied);
+    return 0;
+  } finally {
+    progress.stop();
+    runs.close();
+  }
+}
+
+/** ERR_USAGE when nothing says what to apply: a whole tree is never taken by leaving a word out. */
+function selectionOf(args: ParsedArgs, cwd: string): Selection {
+  const { flags } = args;
+  const paths = flags.path ?? [];
+  const include = flags.include ?? [];
+  const selection = { cwd, paths, include, exclude: flags.exclude ?? [], allowExec: flags.allowExec ?? [], overwrite: flags.overwrite ?? [] };
+  if (flags.all === true || paths.length > 0 || include.length > 0 || selection.exclude.length > 0) return selection;
+  throw new ProofrunError('ERR_USAGE', { message: '`job apply` needs to know what: --path, --include, --exclude or --all', hint: `job apply ${args.words[0] ?? 'last'} --all` });
+}
+
+function report(args: ParsedArgs, context: CliContext, applied: AppliedRun): void {
+  context.stdout.write(args.flags.json === true ? jsonLine(appliedJson(applied)) : appliedText(applied, context.columns));
+}

@@ -1,0 +1,46 @@
+import type { ControlId } from '../core/plan.ts';
+import type { ReceiptPhase } from '../core/receipt.ts';
+
+/** A receipt that a control always owes. The lowering says what it has to hold, and may add receipts of its own to the control. */
+export interface OwedReceipt {
+  readonly id: string;
+  readonly phase: ReceiptPhase;
+}
+
+const gate = (...ids: readonly string[]): readonly OwedReceipt[] => ids.map((id) => ({ id, phase: 'gate' }));
+const end = (...ids: readonly string[]): readonly OwedReceipt[] => ids.map((id) => ({ id, phase: 'end' }));
+
+/**
+ * Which receipts each control owes, whatever the executor. A control without its receipts is not installed: a backend that
+ * can't take one of them doesn't list the control among its capabilities.
+ */
+export const OWED: Readonly<Record<ControlId, readonly OwedReceipt[]>> = {
+  mount_namespace: [...gate('ns.mnt', 'mount.table', 'mount.propagation'), ...end('end.mount.table')],
+  projected_root: gate('probe.read.outside'),
+  hidden_paths: gate('probe.hidden.state'),
+  staged_workspace: gate('mount.stage', 'probe.stage.create', 'stage.landed'),
+  read_only_host: gate('mount.writable', 'probe.write.root', 'probe.write.etc', 'probe.write.usr'),
+  private_home: gate('probe.home.create', 'home.landed'),
+  kernel_files: gate('probe.kernel.core_pattern', 'probe.kernel.sysrq', 'probe.kernel.sysctl'),
+  network_namespace: gate('ns.net', 'net.interfaces', 'net.routes', 'probe.net.tcp4', 'probe.net.udp4', 'probe.net.dns'),
+  network_public: gate('ns.net.shared'),
+  host_sockets: gate('probe.net.host_abstract', 'probe.net.host_loopback'),
+  pid_namespace: [...gate('ns.pid', 'proc.pids', 'probe.kill.host'), ...end('end.processes')],
+  shim_is_init: gate('init.pid', 'init.dumpable', 'init.capabilities', 'probe.init.memory'),
+  no_new_privs: gate('status.no_new_privs', 'outside.no_new_privs'),
+  capabilities: gate('status.capabilities', 'outside.capabilities'),
+  user_drop: gate('status.ids', 'status.groups', 'outside.ids'),
+  seccomp: gate('status.seccomp', 'status.seccomp_filters', 'outside.seccomp'),
+  descriptors: gate('fds'),
+  no_program: gate('probe.fork'),
+  tree_killed: end('end.processes', 'end.init_gone'),
+  environment: gate('environment'),
+  agent_sockets: gate('probe.socket.agents'),
+  session_keyring: gate('keyring.session', 'probe.seccomp.keyctl'),
+  rlimits: gate('rlimits'),
+  process_limit: gate('limit.processes'),
+  memory_limit: gate('limit.memory'),
+  cpu_limit: gate('limit.cpus'),
+  wall_time: gate('wall.armed_ms'),
+  tmp_size: gate('mount.tmp_size'),
+};

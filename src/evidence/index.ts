@@ -1,0 +1,2 @@
+export { OWED, type OwedReceipt } from './controls.ts';
+export { decideGate, deriveObservations, requireReceipts, type ExpectedReceipt } from './observe.ts';

@@ -1,0 +1,144 @@
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { chmod, chown, mkdir, mkdtemp, readFile, readdir, realpath, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { readJobFile, readPolicyFile } from '../../src/policy/policy-file.host.ts';
+import { acceptTrust, isTrusted, listTrusted, revokeTrust } from '../../src/policy/trust.host.ts';
+
+const UID = process.getuid?.() ?? 0;
+let top: string;
+let file: string;
+
+beforeEach(async () => {
+  top = await realpath(await mkdtemp(join(tmpdir(), 'proofrun-policy-')));
+  file = join(top, 'policy.yaml');
+  await writeFile(file, 'version: 1\n', { mode: 0o644 });
+  await chmod(file, 0o644);
+});
+afterEach(async () => {
+  await rm(top, { recursive: true, force: true });
+});
+
+describe('a policy file', () => {
+  it('that is fine is read, with the digest of its bytes', async () => {
+    expect(await readPolicyFile(file, [UID])).toEqual({ text: 'version: 1\n', sha256: createHash('sha256').update('version: 1\n').digest('hex') });
+  });
+
+  it('that is not there is none', async () => {
+    expect(await readPolicyFile(join(top, 'none.yaml'), [UID])).toBeUndefined();
+    expect(await readPolicyFile(join(file, 'x.yaml'), [UID])).toBeUndefined();
+  });
+
+  it.each([
+    [0o666, 'the world'],
+    [0o664, 'the group'],
+    [0o602, 'the world alone'],
+  ])('of mode %o is refused: writable by %s', async (mode) => {
+    await chmod(file, mode);
+    await expect(readPolicyFile(file, [UID])).rejects.toMatchObject({
+      code: 'ERR_POLICY_FILE',
+      message: `${file}: is writable by others (mode ${mode.toString(8).padStart(4, '0')})`,
+      hint: `chmod go-w ${file}`,
+      exitCode: 200,
+    });
+  });
+
+  it('that is a link is refused, also to a file that is fine', async () => {
+    await symlink('policy.yaml', join(top, 'link.yaml'));
+    await expect(readPolicyFile(join(top, 'link.yaml'), [UID])).rejects.toMatchObject({
+      code: 'ERR_POLICY_FILE',
+      message: `${join(top, 'link.yaml')}: is a symbolic link`,
+    });
+  });
+
+  it('that is a directory or a FIFO is refused, and a FIFO does not hold the run', async () => {
+    await mkdir(join(top, 'dir.yaml'));
+    execFileSync('mkfifo', [join(top, 'fifo.yaml')]);
+    for (const name of ['dir.yaml', 'fifo.yaml'])
+      await expect(readPolicyFile(join(top, name), [UID])).rejects.toMatchObject({
+        code: 'ERR_POLICY_FILE',
+        message: expect.stringMatching(/is not a regular file/) as unknown,
+      });
+  });
+
+  it('over 1 MiB is refused', async () => {
+    await writeFile(file, '#'.repeat(1024 * 1024 + 1));
+    await expect(readPolicyFile(file, [UID])).rejects.toMatchObject({ code: 'ERR_POLICY_FILE', message: `${file}: is larger than 1 MiB` });
+  });
+
+  it('of another owner is refused', async () => {
+    await expect(readPolicyFile(file, [UID + 1])).rejects.toMatchObject({
+      code: 'ERR_POLICY_FILE',
+      message: `${file}: is owned by uid ${String(UID)}, expected uid ${String(UID + 1)}`,
+    });
+  });
+
+  it.runIf(UID === 0)('of another owner is refused when somebody gives it away', async () => {
+    await chown(file, 1500, 1500);
+    await expect(readPolicyFile(file, [0])).rejects.toMatchObject({ code: 'ERR_POLICY_FILE' });
+    expect(await readPolicyFile(file, [0, 1500])).toMatchObject({ text: 'version: 1\n' });
+  });
+});
+
+describe('a job file', () => {
+  it('may be a link: the person named it', async () => {
+    await symlink('policy.yaml', join(top, 'job.yaml'));
+    expect((await readJobFile(join(top, 'job.yaml'), 'job.yaml')).text).toBe('version: 1\n');
+  });
+
+  it('that is missing, a directory, or no UTF-8 is an error', async () => {
+    await writeFile(join(top, 'bad.yaml'), Buffer.of(0xff));
+    await expect(readJobFile(join(top, 'none.yaml'), 'none.yaml')).rejects.toMatchObject({ code: 'ERR_JOB_FILE', message: 'none.yaml: there is no such file' });
+    await expect(readJobFile(top, 'dir')).rejects.toMatchObject({ code: 'ERR_JOB_FILE', message: 'dir: is not a regular file' });
+    await expect(readJobFile(join(top, 'bad.yaml'), 'bad.yaml')).rejects.toMatchObject({ code: 'ERR_JOB_FILE', message: 'bad.yaml: not UTF-8 text' });
+  });
+});
+
+describe('remembered acceptances', () => {
+  const record = (name: string, digest: string) => ({ file: `/w/${name}`, digest, acceptedMs: 1 });
+
+  it('are for one file and one digest, replaced by a later one, and withdrawn', async () => {
+    const state = join(top, 'state');
+    expect(await listTrusted(state, UID)).toEqual([]);
+    await acceptTrust(state, UID, record('job.yaml', 'sha256:a'));
+    await acceptTrust(state, UID, record('other.yaml', 'sha256:b'));
+    await acceptTrust(state, UID, record('job.yaml', 'sha256:c'));
+    expect(await isTrusted(state, UID, '/w/job.yaml', 'sha256:c')).toBe(true);
+    expect(await isTrusted(state, UID, '/w/job.yaml', 'sha256:a')).toBe(false);
+    expect(await isTrusted(state, UID, '/w/x.yaml', 'sha256:c')).toBe(false);
+    expect(await revokeTrust(state, UID, '/w/job.yaml')).toBe(true);
+    expect(await revokeTrust(state, UID, '/w/job.yaml')).toBe(false);
+    expect((await listTrusted(state, UID)).map((one) => one.file)).toEqual(['/w/other.yaml']);
+  });
+
+  it('lie in a file of mode 0600, whatever the umask, and leave nothing beside it', async () => {
+    const before = process.umask(0);
+    try {
+      await acceptTrust(join(top, 'state'), UID, record('job.yaml', 'sha256:a'));
+    } finally {
+      process.umask(before);
+    }
+    expect((await stat(join(top, 'state', 'trust.json'))).mode & 0o777).toBe(0o600);
+    expect(await readdir(join(top, 'state'))).toEqual(['trust.json']);
+  });
+
+  it.each<readonly [string, (path: string) => Promise<void>]>([
+    ['readable by others', async (path) => chmod(path, 0o644)],
+    ['damaged', async (path) => writeFile(path, '{"version":1,"accepted":[{}]}')],
+    ['cut off', async (path) => writeFile(path, (await readFile(path, 'utf8')).slice(0, 10))],
+    [
+      'a link',
+      async (path) => {
+        await rm(path);
+        await symlink('/dev/null', path);
+      },
+    ],
+  ])('that are %s accept nothing: an error, not an empty list', async (_what, spoil) => {
+    const state = join(top, 'state');
+    await acceptTrust(state, UID, record('job.yaml', 'sha256:a'));
+    await spoil(join(state, 'trust.json'));
+    await expect(listTrusted(state, UID)).rejects.toMatchObject({ code: 'ERR_STORE_UNREADABLE' });
+  });
+});
