@@ -1,12 +1,14 @@
 #!/usr/bin/env node
 // Bundles the command and the library into dist/.
-//   node scripts/build.mjs            dist/job.js, dist/index.js, chunks, data
+//   node scripts/build.mjs            dist/job.js (the command), dist/index.mjs (the library), chunks, data
 //   node scripts/build.mjs --types    declarations too, into dist/types
 //   node scripts/build.mjs --clean    from an empty dist/
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { basename, dirname, join, relative } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import { bundleCommand, sqliteBinding } from './bundle-command.mjs';
+import { warmCache } from './warm-cache.mjs';
 
 const ROOT = dirname(dirname(fileURLToPath(import.meta.url)));
 const DIST = join(ROOT, 'dist');
@@ -14,59 +16,51 @@ const CHUNKS = join(DIST, 'chunks');
 /** A command that started before this build may still load a chunk of the one before it. */
 const CHUNK_KEPT_MS = 3_600_000;
 
-/**
- * better-sqlite3 is bundled but for its compiled part, which is required by its place in the package: its own search
- * (the package `bindings`, a dozen paths) costs a third of the time of opening the store.
- */
-const sqliteBinding = {
-  name: 'sqlite-binding',
-  setup(plugin) {
-    const file = 'better-sqlite3/build/Release/better_sqlite3.node';
-    plugin.onResolve({ filter: /^bindings$/ }, () => ({ path: 'bindings', namespace: 'sqlite-binding' }));
-    plugin.onResolve({ filter: /\.node$/ }, () => ({ path: file, external: true }));
-    plugin.onLoad({ filter: /.*/, namespace: 'sqlite-binding' }, () => ({ contents: `module.exports = () => require('${file}');` }));
-  },
-};
-
-/** Bundles. Rejects with esbuild's own messages. */
+/** Bundles. Rejects with esbuild's own messages. Returns the sizes: path below dist/ -> bytes. */
 export async function build({ types = false, clean = false } = {}) {
   const esbuild = await import('esbuild');
   if (clean) {
     rmSync(DIST, { recursive: true, force: true });
   }
   mkdirSync(CHUNKS, { recursive: true });
+  const shared = { absWorkingDir: ROOT, platform: 'node', target: 'node20', minifySyntax: true, minifyWhitespace: true, legalComments: 'none', logLevel: 'warning' };
+  const library = await bundleLibrary(esbuild, shared);
+  const command = await bundleCommand(esbuild, shared);
+  const files = [
+    { path: 'package.json', text: '{ "type": "commonjs" }\n', mode: 0o644 },
+    { path: 'presets.json', text: await presets(esbuild), mode: 0o644 },
+    { path: 'THIRD-PARTY-LICENSES.txt', text: licences([...library.inputs, ...command.inputs]), mode: 0o644 },
+    ...library.files,
+    ...command.files,
+  ];
+  for (const { path, text, mode } of files) {
+    put(join(DIST, path), text, mode);
+  }
+  removeOldChunks(new Set(files.map(({ path }) => join(DIST, path))));
+  warmCache();
+  if (types) {
+    declarations();
+  }
+  return new Map(files.map(({ path, text }) => [path, text.length]));
+}
+
+/** The library: ES modules, split where the sources import on demand. Chunks first: an entry never names a file that isn't there yet. */
+async function bundleLibrary(esbuild, shared) {
   const result = await esbuild.build({
-    absWorkingDir: ROOT,
-    entryPoints: { job: 'src/cli/job.ts', index: 'src/index.ts' },
+    ...shared,
+    entryPoints: { index: 'src/index.ts' },
     outdir: 'dist',
+    outExtension: { '.js': '.mjs' },
     chunkNames: 'chunks/[name]-[hash]',
     bundle: true,
     splitting: true,
     format: 'esm',
-    platform: 'node',
-    target: 'node20',
-    packages: 'bundle',
     plugins: [sqliteBinding],
-    minifySyntax: true,
-    minifyWhitespace: true,
-    legalComments: 'none',
     write: false,
     metafile: true,
-    logLevel: 'warning',
   });
-  // Chunks first: an entry never names a file that isn't there yet.
-  const outputs = result.outputFiles.toSorted((a, b) => Number(isEntry(a.path)) - Number(isEntry(b.path)));
-  for (const output of outputs) {
-    const command = output.path === join(DIST, 'job.js');
-    put(output.path, `${command ? '#!/usr/bin/env node\n' : ''}${withRequire(output.text)}`, command ? 0o755 : 0o644);
-  }
-  removeOldChunks(new Set(outputs.map((output) => output.path)));
-  put(join(DIST, 'THIRD-PARTY-LICENSES.txt'), licences(Object.keys(result.metafile.inputs)), 0o644);
-  put(join(DIST, 'presets.json'), await presets(esbuild), 0o644);
-  if (types) {
-    declarations();
-  }
-  return result.metafile;
+  const files = result.outputFiles.map(({ path, text }) => ({ path: relative(DIST, path), text: withRequire(text), mode: 0o644 }));
+  return { files: files.toSorted((a, b) => Number(!a.path.includes('/')) - Number(!b.path.includes('/'))), inputs: Object.keys(result.metafile.inputs) };
 }
 
 /** policies/ as one JSON file, compiled by the very code that would read it: a run without files of its own parses no YAML. */
@@ -93,10 +87,6 @@ async function presets(esbuild) {
   }
 }
 
-function isEntry(path) {
-  return dirname(path) === DIST;
-}
-
 /** Bundled CommonJS packages call require() for Node's own modules; an ES module has none. */
 function withRequire(text) {
   return text.includes('var __require=')
@@ -117,7 +107,8 @@ function put(path, text, mode) {
 function removeOldChunks(kept) {
   for (const name of readdirSync(CHUNKS)) {
     const path = join(CHUNKS, name);
-    if (!kept.has(path) && Date.now() - statSync(path).mtimeMs > CHUNK_KEPT_MS) {
+    const current = kept.has(path) || kept.has(path.replace(/\.[^/]*\.cache$/, ''));
+    if (!current && Date.now() - statSync(path).mtimeMs > CHUNK_KEPT_MS) {
       rmSync(path);
     }
   }
@@ -138,22 +129,24 @@ function licences(inputs) {
 function declarations() {
   const out = join(DIST, 'types');
   rmSync(out, { recursive: true, force: true });
+  mkdirSync(out, { recursive: true });
   const tsc = join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc');
   const run = spawnSync(process.execPath, [tsc, '-p', join(ROOT, 'tsconfig.types.json')], { cwd: ROOT, stdio: 'inherit' });
   if (run.status !== 0) {
     throw new Error('tsc could not write the declarations');
   }
+  put(join(out, 'package.json'), '{ "type": "module" }\n', 0o644);
 }
 
 if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
   const flags = new Set(process.argv.slice(2));
-  const metafile = await build({ types: flags.has('--types'), clean: flags.has('--clean') }).catch((error) => {
+  const sizes = await build({ types: flags.has('--types'), clean: flags.has('--clean') }).catch((error) => {
     console.error(error instanceof Error ? error.message : error);
     process.exit(1);
   });
   if (flags.has('--sizes')) {
-    for (const [path, output] of Object.entries(metafile.outputs).toSorted((a, b) => b[1].bytes - a[1].bytes)) {
-      console.log(`${String(output.bytes).padStart(9)}  ${relative(ROOT, path)}  ${basename(output.entryPoint ?? '')}`);
+    for (const [path, bytes] of [...sizes].sort((a, b) => b[1] - a[1])) {
+      console.log(`${String(bytes).padStart(9)}  ${path}`);
     }
   }
 }

@@ -8,6 +8,13 @@ import { exitCodeRows } from '../src/cli/exit-codes.ts';
 import { COMMAND_GROUPS, COMMAND_NAMES, commandRow, type CommandName } from '../src/cli/command-table.ts';
 import { EXCLUSIVE, FLAG_SECTIONS, flagRow, flagsOf, flagText, type FlagKey } from '../src/cli/flags.ts';
 import { flagSynopsis } from '../src/cli/help.ts';
+import { DIMENSIONS } from '../src/core/dimension.ts';
+import { CONTROLS } from '../src/core/plan.ts';
+import { planDimensions } from '../src/admission/dimensions.ts';
+import { SAMPLE_SAFE_JOB } from '../src/cli/sample-job.ts';
+import { dimensionTitle } from '../src/cli/report/words.ts';
+import { OWED } from '../src/evidence/index.ts';
+import { DOCUMENTED } from './capability-table.ts';
 import { JOURNAL_KINDS } from '../src/runner/journal.ts';
 import { compileDirectory } from '../src/policy/load.host.ts';
 import type { CompiledLayer } from '../src/policy/layer.ts';
@@ -26,6 +33,7 @@ export async function makePages(root: string): Promise<ReadonlyMap<string, strin
     ['policies.md', await policyPage(root, schemas)],
     ['bundle.md', bundlePage(schemas)],
     ['journal.md', journalPage(schemas)],
+    ['capabilities.md', capabilityPage()],
   ]);
 }
 
@@ -219,5 +227,43 @@ function journalPage(schemas: ReadonlyMap<string, JsonObject>): string {
     '## Kinds',
     'The cause of an event is the newest earlier one of the kinds named.',
     table(['Kind', 'About the process', 'Cause', 'Data'], kinds),
+  );
+}
+
+function capabilityPage(): string {
+  const plans = DOCUMENTED.map((capabilities) => planDimensions(SAMPLE_SAFE_JOB, capabilities));
+  const dimensions = DIMENSIONS.map((dimension) => [
+    dimensionTitle(dimension),
+    ...plans.map((plan) => {
+      const { level, scope, reason } = plan[dimension];
+      return level === 'planned' ? `planned: ${scope}` : `${level}: ${reason ?? scope}`;
+    }),
+  ]);
+  const yes = (can: boolean): string => (can ? 'yes' : 'no');
+  const abilities: readonly (readonly string[])[] = [
+    ...(['public', 'deny', 'selective'] as const).map((kind) => [`network, ${kind}`, ...DOCUMENTED.map((one) => yes(one.network[kind]))]),
+    ...(['contained', 'listed', 'none'] as const).map((kind) => [`programs, ${kind}`, ...DOCUMENTED.map((one) => yes(one.subprocess[kind]))]),
+    ...(['memory', 'cpus', 'processes', 'swap'] as const).map((limit) => [`limit of the whole tree, ${limit}`, ...DOCUMENTED.map((one) => yes(one.limits[limit]))]),
+  ];
+  const names = DOCUMENTED.map(({ executor }) => executor);
+  const controls = CONTROLS.map((control) => {
+    const at = (phase: string): string =>
+      OWED[control]
+        .filter((owed) => owed.phase === phase)
+        .map(({ id }) => code(id))
+        .join(' ') || '-';
+    return [code(control), at('gate'), at('end'), ...DOCUMENTED.map((one) => yes(one.controls.includes(control)))];
+  });
+  return page(
+    'Capabilities',
+    'What each executor can do where nothing stands in its way. `job doctor` says what is true on your machine. A plan is never evidence: whether a dimension was enforced is in the bundle of each run.',
+    '## The plainest job under --safe',
+    table(['Dimension', ...names], dimensions),
+    '## Abilities',
+    'Limits of the whole tree need a control group that the caller may use; `processes` needs none for an ordinary user.',
+    table(['Ability', ...names], abilities),
+    '## Controls and the receipts that they owe',
+    'An executor may owe more than these. A control whose receipts are not all taken and matching is not installed. `probe.` marks an attempt to break the rule.',
+    table(['Control', 'At the gate', 'At the end', ...names], controls),
   );
 }

@@ -20,6 +20,7 @@ const KEPT_AWAY = {
   'plant .git/hooks/pre-commit': 'staged, not in your tree; apply refuses it without --allow-exec',
   'plant .husky/pre-commit': 'staged, not in your tree; apply refuses it without --allow-exec',
   'append to ~/.bashrc': 'written to the private home, thrown away',
+  'append to .bashrc by its full path': 'written to the private home, thrown away',
   'fork without end': 'all of them ended with the run',
 };
 /** Not tried without a sandbox: they could hurt this machine, need rights that few have, or leave it. */
@@ -80,6 +81,7 @@ async function stageSet(name) {
   writeFileSync(join(set.outside, 'notes.txt'), 'untouched\n');
   cpSync(join(HERE, 'shop'), set.shop, { recursive: true });
   cpSync(join(temporary, 'vendor'), join(set.shop, 'vendor'), { recursive: true });
+  allowInstallScript(set.shop);
   writeFileSync(join(set.shop, '.env'), `DATABASE_URL=postgres://shop:${CANARY}@localhost/shop\n`);
   writeFileSync(join(set.shop, '.gitignore'), 'node_modules/\n.env\n.armed.json\n');
   const git = (...words) => must(['git', '-c', 'user.name=shop', '-c', 'user.email=shop@localhost', ...words], { cwd: set.shop, env: environment(set.home) });
@@ -92,9 +94,17 @@ async function stageSet(name) {
   victims.push(set.victim);
   const arms = { home: set.home, outside: set.outside, port: set.servers[0].address().port, socket: set.socket, victim: set.victim.pid, processes: 600 };
   set.arm = (only) => writeFileSync(join(set.shop, '.armed.json'), JSON.stringify({ ...arms, only }));
-  set.env = { ...environment(set.home), AWS_SECRET_ACCESS_KEY: CANARY };
+  set.env = { ...environment(set.home), AWS_SECRET_ACCESS_KEY: CANARY, XDG_STATE_HOME: join(folder, 'state') };
   set.close = () => set.servers.forEach((server) => server.close());
   return set;
+}
+
+/** npm asks since version 11 whose install scripts may run. This person says yes: that is what the story is about. */
+function allowInstallScript(shop) {
+  const file = join(shop, 'package.json');
+  const manifest = JSON.parse(readFileSync(file, 'utf8'));
+  manifest.allowScripts = { [`file:${join(shop, 'vendor', 'left-align-1.0.0.tgz')}`]: true };
+  writeFileSync(file, `${JSON.stringify(manifest, null, 2)}\n`);
 }
 
 /** 1. The control arm: what can't succeed without a sandbox would prove nothing inside one. */
@@ -141,7 +151,11 @@ async function sandboxed() {
   title('5. The hook stays out, the packages come in: job apply last');
   const refused = await run([...JOB, 'apply', 'last', '--path', '.husky'], set, 'show');
   expect(refused.code === 205, `job apply of a hook should be refused with 205, exited ${refused.code}`);
-  const apply = await run([...JOB, 'apply', 'last', '--path', 'node_modules', '--path', 'package-lock.json'], set, 'show');
+  const apply = await run(
+    [...JOB, 'apply', 'last', '--path', 'node_modules', '--path', 'package-lock.json', '--allow-exec', 'node_modules/left-align/package.json'],
+    set,
+    'show',
+  );
   expect(apply.code === 0, `job apply exited ${apply.code}`);
   expect(existsSync(join(set.shop, 'node_modules/left-align/index.cjs')), 'node_modules should have come in');
   assertUntouched(set, before, 'after job apply');

@@ -103,6 +103,10 @@ function prepareScratch(request: LaunchRequest, facts: HostFacts, nonce: string)
   const upper = join(request.scratch, 'home/upper');
   chmodSync(upper, 0o700);
   if (facts.asRoot) chownSync(upper, uid, gid);
+  for (const { source } of facts.caches) {
+    mkdirSync(source, { recursive: true, mode: 0o700 });
+    if (facts.asRoot) chownSync(source, uid, gid);
+  }
   writeFileSync(join(request.scratch, `outside-${nonce}`), 'not for the job\n', { mode: 0o644 });
 }
 

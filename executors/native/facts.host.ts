@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { arch } from 'node:process';
@@ -50,6 +51,8 @@ export interface HostFacts {
   /** Files of profiles that are copied into a private home. */
   readonly homeCopies: readonly { readonly path: string; readonly mode: number }[];
   readonly directShares: readonly string[];
+  /** Caches of profiles: where they are mounted, and our directory that holds them. */
+  readonly caches: readonly { readonly path: string; readonly source: string }[];
   /** Literal write denials that exist inside a staged root. */
   readonly writeDenied: readonly { readonly path: string; readonly directory: boolean }[];
 }
@@ -75,14 +78,18 @@ function readText(path: string): string {
   return readFileSync(path, 'utf8');
 }
 
-function idsOf(uid: number, gid: number): Ids {
+/** The owner's ids as a login would have them; for a uid without an account those of the workspace's directory. */
+function idsOf(uid: number, directoryGid: number): Ids {
+  let gid = directoryGid;
   let groups = [gid];
   try {
-    const name = readText('/etc/passwd')
+    const account = readText('/etc/passwd')
       .split('\n')
       .map((line) => line.split(':'))
-      .find((fields) => fields[2] === String(uid))?.[0];
+      .find((fields) => fields[2] === String(uid));
+    const name = account?.[0];
     if (name !== undefined) {
+      gid = Number(account?.[3]);
       const member = readText('/etc/group')
         .split('\n')
         .map((line) => line.split(':'))
@@ -310,6 +317,7 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
       return facts?.isFile() === true && rule.literal ? [{ path: rule.pattern, mode: facts.mode & 0o777 }] : [];
     }),
     directShares: permissions.fileWrite.direct.map((rule) => rule.pattern).filter((path) => existsSync(path)),
+    caches: (permissions.fileRead.caches ?? []).map(({ path, profile }) => ({ path, source: join(request.stateDirectory, 'caches', profile, cacheName(path)) })),
     writeDenied: permissions.fileWrite.deny
       .filter((rule) => rule.literal && covered(rule.pattern) && !isHidden(rule.pattern))
       .flatMap((rule) => {
@@ -317,6 +325,11 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
         return facts?.isDirectory() === true || facts?.isFile() === true ? [{ path: rule.pattern, directory: facts.isDirectory() }] : [];
       }),
   };
+}
+
+/** A plain name for a cache's path. */
+function cacheName(path: string): string {
+  return createHash('sha256').update(path).digest('hex').slice(0, 16);
 }
 
 /** Mounts inside a staged root: overlayfs can't have them (for an ordinary user) or loses them. */

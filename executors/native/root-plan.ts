@@ -24,7 +24,7 @@ type Target =
   | { readonly kind: 'tmpfs'; readonly path: string; readonly bytes: number }
   | { readonly kind: 'home'; readonly path: string }
   | { readonly kind: 'stage'; readonly path: string; readonly index: number }
-  | { readonly kind: 'direct'; readonly path: string };
+  | { readonly kind: 'direct'; readonly path: string; readonly source: string };
 
 const LONGEST_NAMED_LAYER = 255;
 const within = (path: string, root: string): boolean => path === root || root === '/' || path.startsWith(`${root}/`);
@@ -156,8 +156,9 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
         break;
       }
       case 'direct':
-        operations.push({ op: 'bind', source: target.path, target: `${places.root}${target.path}`, flags: 0 });
-        table.push(formatMount(target.path, typeOf(target.path, facts), ['rw', 'nosuid', 'nodev']));
+        makePlace(target.path, false);
+        operations.push({ op: 'bind', source: target.source, target: `${places.root}${target.path}`, flags: 0 });
+        table.push(formatMount(target.path, typeOf(target.source, facts), ['rw', 'nosuid', 'nodev']));
         writable.push(target.path);
         break;
     }
@@ -189,7 +190,8 @@ function collectTargets(request: LaunchRequest, facts: HostFacts): readonly Targ
     { kind: 'tmpfs', path: '/tmp', bytes: tmpBytes },
     { kind: 'home', path: job.home },
     ...request.stage.map((one, index): Target => ({ kind: 'stage', path: one.root, index })),
-    ...facts.directShares.map((path): Target => ({ kind: 'direct', path })),
+    ...facts.directShares.map((path): Target => ({ kind: 'direct', path, source: path })),
+    ...facts.caches.map(({ path, source }): Target => ({ kind: 'direct', path, source })),
     ...facts.writeDenied.map((one): Target => (one.directory ? { kind: 'tree', path: one.path, bind: false } : { kind: 'file', path: one.path })),
   ];
   if (!targets.some((one) => one.path === '/var/tmp')) targets.push({ kind: 'tmpfs', path: '/var/tmp', bytes: tmpBytes });

@@ -26,6 +26,8 @@ type ProbeFrame = Extract<ShimFrame, { readonly say: 'probe' }>;
 
 /** How long the tree and its relay may take to end after they were told to. Then they are killed from outside. */
 const END_MS = 10_000;
+/** The places for temporary files, each a tmpfs with the same limit. */
+const SIZED = new Set(['/tmp', '/var/tmp', '/dev/shm']);
 
 export interface NativeLaunch {
   readonly request: LaunchRequest;
@@ -244,13 +246,14 @@ export class NativeSession implements Session {
       processLimitByRlimit: !this.launch.facts.asRoot,
       mounts: (text) => {
         const lines = parseMountinfo(text);
-        const tmp = lines.find((line) => line.mountPoint === '/tmp');
+        const sizes = lines.filter((line) => line.fsType === 'tmpfs' && SIZED.has(line.mountPoint)).map(tmpfsBytes);
         return {
           table: summariseTable(lines),
           propagation: lines.filter((line) => line.propagates).map((line) => line.mountPoint),
           writable: [...new Set(lines.filter((line) => line.options.includes('rw')).map((line) => line.mountPoint))].sort(),
           stage: summariseUppers(lines).filter((one) => staged.has(one.mount_point)) as unknown as JsonValue,
-          tmp_size: tmp === undefined ? null : tmpfsBytes(tmp),
+          // The largest counts; one without a limit, or none at all, is no limit.
+          tmp_size: sizes.length === 0 ? null : sizes.reduce((most, size) => (most === null || size === null ? null : Math.max(most, size))),
         };
       },
     });

@@ -63,28 +63,38 @@ static void report_pids(int control) {
 }
 
 /* Descriptors that execve will not close, each with its kind and identity. */
+static int one_descriptor(int fd, char *text, size_t room) {
+  int flags = fcntl(fd, F_GETFD);
+  if (flags < 0 || (flags & FD_CLOEXEC)) return 0;
+  struct stat facts;
+  if (fstat(fd, &facts) != 0) fail("fstat", "descriptor");
+  const char *kind = S_ISFIFO(facts.st_mode)   ? "pipe"
+                     : S_ISSOCK(facts.st_mode) ? "socket"
+                     : S_ISREG(facts.st_mode)  ? "file"
+                     : S_ISDIR(facts.st_mode)  ? "directory"
+                     : S_ISBLK(facts.st_mode)  ? "block"
+                     : isatty(fd)              ? "terminal"
+                     : S_ISCHR(facts.st_mode)  ? "character"
+                                               : "other";
+  int wrote = snprintf(text, room, "%d:%s:%llu:%llu ", fd, kind, (unsigned long long)facts.st_dev, (unsigned long long)facts.st_ino);
+  if (wrote < 0 || (size_t)wrote >= room) fail_with("report", "descriptors", E2BIG);
+  return wrote;
+}
+
+/* 0 to 2 first, the rest in the order of /proc/self/fd, which names them all, whatever their number. */
 static void report_descriptors(int control) {
-  char text[4096];
+  char text[4096] = "";
   size_t used = 0;
-  for (int fd = 0; fd < 1024; fd++) {
-    int flags = fcntl(fd, F_GETFD);
-    if (flags < 0 || (flags & FD_CLOEXEC)) continue;
-    struct stat facts;
-    if (fstat(fd, &facts) != 0) fail("fstat", "descriptor");
-    const char *kind = S_ISFIFO(facts.st_mode)   ? "pipe"
-                       : S_ISSOCK(facts.st_mode) ? "socket"
-                       : S_ISREG(facts.st_mode)  ? "file"
-                       : S_ISDIR(facts.st_mode)  ? "directory"
-                       : S_ISBLK(facts.st_mode)  ? "block"
-                       : isatty(fd)              ? "terminal"
-                       : S_ISCHR(facts.st_mode)  ? "character"
-                                                 : "other";
-    int wrote = snprintf(text + used, sizeof text - used, "%s%d:%s:%llu:%llu", used > 0 ? " " : "", fd, kind, (unsigned long long)facts.st_dev,
-                         (unsigned long long)facts.st_ino);
-    if (wrote < 0 || (size_t)wrote >= sizeof text - used) fail_with("report", "descriptors", E2BIG);
-    used += (size_t)wrote;
+  for (int fd = 0; fd < 3; fd++) used += (size_t)one_descriptor(fd, text + used, sizeof text - used);
+  DIR *directory = opendir("/proc/self/fd");
+  if (directory == NULL) fail("opendir", "/proc/self/fd");
+  for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+    int fd = atoi(entry->d_name); /* 0 for `.` and `..` */
+    if (fd > 2 && fd != dirfd(directory)) used += (size_t)one_descriptor(fd, text + used, sizeof text - used);
   }
-  say_fact(control, "fds", "fcntl(F_GETFD) and fstat(2) of every descriptor", text, used);
+  closedir(directory);
+  if (used > 0) used--; /* the last space */
+  say_fact(control, "fds", "fcntl(F_GETFD) and fstat(2) of every descriptor of /proc/self/fd", text, used);
 }
 
 static void report_rlimits(int control, const struct command *command) {

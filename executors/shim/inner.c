@@ -194,10 +194,13 @@ static void name_leftovers(void) {
   closedir(directory);
 }
 
-/* Kills and reaps until nothing is left. A fork that races with one kill(-1) is met by the next. */
-static void end_tree(void) {
+/*
+ * Kills and reaps until nothing is left. A fork that races with one kill(-1) is met by the next. A shim that isn't the
+ * init of a namespace must not do so: there kill(-1) means every process that the caller may signal.
+ */
+static void end_tree(pid_t command) {
   for (;;) {
-    kill(-1, SIGKILL);
+    kill(getpid() == 1 ? -1 : -command, SIGKILL);
     int status;
     pid_t pid = waitpid(-1, &status, 0);
     if (pid < 0 && errno == ECHILD) return;
@@ -263,16 +266,16 @@ static int wall_timer(uint64_t milliseconds) {
   struct itimerspec armed;
   if (timerfd_gettime(fd, &armed) != 0) fail("timerfd_gettime", "");
   char text[32];
-  /* Rounded up to the second: the clock already runs. */
-  unsigned long long left = (unsigned long long)armed.it_value.tv_sec * 1000 + (unsigned long long)armed.it_value.tv_nsec / 1000000;
-  snprintf(text, sizeof text, "%llu", left > 0 ? left : 1);
+  /* Rounded up: the clock already runs. 0 is a timer that isn't armed. */
+  unsigned long long left = (unsigned long long)armed.it_value.tv_sec * 1000 + ((unsigned long long)armed.it_value.tv_nsec + 999999) / 1000000;
+  snprintf(text, sizeof text, "%llu", left);
   say_fact_text(FD_CONTROL, "wall.armed_ms", "timerfd_gettime(2) of the shim", text);
   return fd;
 }
 
 static void finish(struct watch *watch) {
-  if (!watch->quitting) name_leftovers();
-  end_tree();
+  if (!watch->quitting && getpid() == 1) name_leftovers();
+  end_tree(watch->command);
   char *table;
   ssize_t length = read_file("/proc/self/mountinfo", &table);
   if (length >= 0) say_fact(FD_CONTROL, "end.mountinfo", "/proc/self/mountinfo of the shim, after the command", table, (size_t)length);

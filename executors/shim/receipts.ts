@@ -124,7 +124,8 @@ export function receiptsAtGate(input: ShimReceiptInput): readonly Receipt[] {
   if (!unread(init)) add('init.capabilities', 'init.status', parseStatus(init).capabilities);
   for (const id of ['init.pid', 'init.dumpable', 'wall.armed_ms']) {
     const text = textOf(id);
-    if (text !== undefined && /^[0-9]+$/.test(text)) add(id, id, Number(text));
+    // A timer that isn't armed shows 0 (timerfd_gettime(2)): no time limit.
+    if (text !== undefined && /^[0-9]+$/.test(text) && !(id === 'wall.armed_ms' && Number(text) === 0)) add(id, id, Number(text));
   }
   const mountinfo = textOf('mountinfo');
   if (!unread(mountinfo)) {

@@ -66,9 +66,10 @@ for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
   });
 }
 
-const code = await main(argv, context);
-// Handles that somebody left open don't hold the exit; output that a slow reader hasn't taken yet does.
-for (const stream of [process.stdout, process.stderr]) {
-  if (stream.writableLength > 0) await new Promise((resolve) => stream.write('', resolve));
-}
-process.exit(code);
+void main(argv, context).then(async (code) => {
+  // Handles that somebody left open don't hold the exit; output that a slow reader hasn't taken yet does.
+  for (const stream of [process.stdout, process.stderr]) {
+    if (stream.writableLength > 0) await new Promise((resolve) => stream.write('', resolve));
+  }
+  process.exit(code);
+});

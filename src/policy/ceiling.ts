@@ -1,6 +1,6 @@
 import { ProofrunError } from '../core/errors.ts';
 import type { Origin } from '../core/job.ts';
-import { formatOrigin } from './rules.ts';
+import { formatOrigin, type RuleHead } from './rules.ts';
 
 /** A grant that lies above a ceiling. */
 export interface Violation {
@@ -30,4 +30,9 @@ export function ceilingError(violations: readonly [Violation, ...Violation[]]): 
 /** `remove job.yaml:12, or change ci.yaml:9`. */
 export function eitherLine(grant: Origin, ceiling: Origin): string {
   return `remove ${formatOrigin(grant)}, or have whoever owns ${formatOrigin(ceiling)} allow it there`;
+}
+
+/** What a section of a policy says that denies by default, also when it says so by leaving `default_action` out. */
+export function denyWords(dimension: Violation['dimension'], section: RuleHead): string {
+  return section.defaultStated ? `${dimension} default_action: deny` : `${dimension} has rules and no default_action, which denies by default`;
 }

@@ -1,6 +1,6 @@
 import { ProofrunError } from '../core/errors.ts';
 import type { EffectivePermissions, Origin } from '../core/job.ts';
-import { eitherLine, type Violation } from './ceiling.ts';
+import { denyWords, eitherLine, type Violation } from './ceiling.ts';
 import { BASE_ENVIRONMENT, compileNames, coversName, looksLikeCredential } from './environment.ts';
 import type { Joined } from './joined.ts';
 import { formatOrigin, type CredentialRules, type RuleLayer } from './rules.ts';
@@ -41,7 +41,7 @@ export function composeCredentials(
   for (const ceiling of closing) {
     const origin = ceiling.defaultAction?.origin ?? ceiling.origin;
     const above = (what: string, grant: Origin): void => {
-      violations.push({ dimension: 'credentials', what, grant, ceiling: origin, limit: 'credentials default_action: deny', hint: eitherLine(grant, origin) });
+      violations.push({ dimension: 'credentials', what, grant, ceiling: origin, limit: denyWords('credentials', ceiling), hint: eitherLine(grant, origin) });
     };
     if (blanket !== undefined && ceiling.grants !== 'any') {
       violations.push({
@@ -49,7 +49,7 @@ export function composeCredentials(
         what: 'every variable',
         grant: blanket.origin,
         ceiling: origin,
-        limit: 'credentials default_action: deny',
+        limit: denyWords('credentials', ceiling),
         hint: 'name the variables under `pass_env` instead',
       });
     }

@@ -1,6 +1,6 @@
 import { ProofrunError } from '../core/errors.ts';
 import type { EffectivePermissions, Origin, PathRule } from '../core/job.ts';
-import { eitherLine, type Violation } from './ceiling.ts';
+import { denyWords, eitherLine, type Violation } from './ceiling.ts';
 import type { Joined } from './joined.ts';
 import { bySpecificity, compileMatcher, coversPath, intersectPathRules, isWithin, literalBase } from './path-rule.ts';
 import { formatOrigin, type ReadRules, type RuleLayer, type WriteRules } from './rules.ts';
@@ -29,7 +29,7 @@ export function composeFileRead(joined: Joined, direct: readonly PathRule[]): Co
 
   for (const ceiling of closing) {
     const origin = ceiling.defaultAction?.origin ?? ceiling.origin;
-    if (blanket !== undefined && ceiling.grants === 'none') violations.push(aboveRead('every file', blanket.origin, origin));
+    if (blanket !== undefined && ceiling.grants === 'none') violations.push(aboveRead('every file', blanket.origin, ceiling));
     if (blanket !== undefined && ceiling.grants !== 'none') {
       warnings.push(
         `${formatOrigin(blanket.origin)} allows reading by default; under ${formatOrigin(origin)} that means the workspace, the system, the toolchain and what is named`,
@@ -37,7 +37,7 @@ export function composeFileRead(joined: Joined, direct: readonly PathRule[]): Co
     }
     if (ceiling.grants !== 'none') continue;
     for (const rule of grants.flatMap((section) => [...section.allow, ...section.home])) {
-      if (!ceiling.allow.some((outer) => coversPath(outer, rule))) violations.push(aboveRead(rule.pattern, rule.origin, origin));
+      if (!ceiling.allow.some((outer) => coversPath(outer, rule))) violations.push(aboveRead(rule.pattern, rule.origin, ceiling));
     }
   }
 
@@ -103,7 +103,7 @@ export function composeFileWrite(joined: Joined): Composed<FileWrite> {
           what: `unstaged writes to ${rule.pattern}`,
           grant: rule.origin,
           ceiling: origin,
-          limit: 'file_write default_action: deny',
+          limit: denyWords('file_write', ceiling),
           hint: eitherLine(rule.origin, origin),
         });
       }
@@ -201,8 +201,9 @@ function aboveSensitive(rule: PathRule, path: string, sensitive: SensitivePath):
   };
 }
 
-function aboveRead(what: string, grant: Origin, ceiling: Origin): Violation {
-  return { dimension: 'file_read', what: `reading ${what}`, grant, ceiling, limit: 'file_read default_action: deny', hint: eitherLine(grant, ceiling) };
+function aboveRead(what: string, grant: Origin, ceiling: ReadRules): Violation {
+  const origin = ceiling.defaultAction?.origin ?? ceiling.origin;
+  return { dimension: 'file_read', what: `reading ${what}`, grant, ceiling: origin, limit: denyWords('file_read', ceiling), hint: eitherLine(grant, origin) };
 }
 
 function stagePath(joined: Joined, rule: PathRule): string {

@@ -1,5 +1,5 @@
 import type { EffectivePermissions, HostRule, Origin } from '../core/job.ts';
-import { eitherLine, type Violation } from './ceiling.ts';
+import { denyWords, eitherLine, type Violation } from './ceiling.ts';
 import { coveredBy, coversHost, formatHostRule, intersectHostRules } from './host-rule.ts';
 import type { NetworkRules, RuleLayer, Stated } from './rules.ts';
 import { formatOrigin } from './rules.ts';
@@ -93,7 +93,7 @@ function sections(layers: readonly RuleLayer[]): readonly NetworkRules[] {
 
 function above(what: string, grant: Origin, ceiling: NetworkRules, hint?: string): Violation {
   const origin = ceiling.defaultAction?.origin ?? ceiling.origin;
-  return { dimension: 'network', what, grant, ceiling: origin, limit: 'network default_action: deny', hint: hint ?? eitherLine(grant, origin) };
+  return { dimension: 'network', what, grant, ceiling: origin, limit: denyWords('network', ceiling), hint: hint ?? eitherLine(grant, origin) };
 }
 
 /** What all closing ceilings allow by name. */

@@ -1,5 +1,5 @@
 import type { EffectivePermissions } from '../core/job.ts';
-import { eitherLine, type Violation } from './ceiling.ts';
+import { denyWords, eitherLine, type Violation } from './ceiling.ts';
 import type { Joined } from './joined.ts';
 import type { ProgramRules, RuleLayer } from './rules.ts';
 
@@ -22,7 +22,7 @@ export function composeSubprocess(joined: Joined): { readonly value: Subprocess;
   for (const ceiling of closing) {
     const origin = ceiling.defaultAction?.origin ?? ceiling.origin;
     const above = (what: string, grant: ProgramRules['origin']): void => {
-      violations.push({ dimension: 'subprocess', what, grant, ceiling: origin, limit: 'subprocess default_action: deny', hint: eitherLine(grant, origin) });
+      violations.push({ dimension: 'subprocess', what, grant, ceiling: origin, limit: denyWords('subprocess', ceiling), hint: eitherLine(grant, origin) });
     };
     if (blanket !== undefined && ceiling.grants !== 'any') above('every program', blanket.origin);
     if (ceiling.grants !== 'none') continue;

@@ -55,7 +55,8 @@ export function errorAt(code: DocumentCode, file: string, place: Place | undefin
  * Throws `code` with file, line and column.
  */
 export async function parseDocument(text: string, file: string, code: DocumentCode): Promise<LocatedDocument> {
-  const yaml = await import('yaml');
+  // A CommonJS module: a bundler gives its exports as the default alone.
+  const yaml = (await import('yaml')).default;
   const lineCounter = new yaml.LineCounter();
   const placeOf = (offset: number): Place => {
     const { line, col } = lineCounter.linePos(offset);
@@ -85,7 +86,7 @@ export async function parseDocument(text: string, file: string, code: DocumentCo
   let values = 0;
   const walk = (node: unknown, pointer: string, open: readonly unknown[], offset: number): JsonValue => {
     values += 1;
-    if (false) return fail(offset, 'too many values: aliases are expanded at most to 20000 values');
+    if (values > MAX_VALUES) return fail(offset, 'too many values: aliases are expanded at most to 20000 values');
     if (open.length > MAX_DEPTH) return fail(offset, `nested more than ${String(MAX_DEPTH)} levels deep`);
     if (node === null || node === undefined) return null;
     if (!yaml.isNode(node)) return fail(offset, 'not a value');

@@ -11,7 +11,14 @@ let compiled: Promise<Record<SchemaName, ValidateFunction>> | undefined;
 /** The published schemas, compiled once. The validator is loaded here and nowhere else. */
 async function validators(): Promise<Record<SchemaName, ValidateFunction>> {
   // ajv is a CommonJS module: a bundler gives its exports as the default alone.
-  const [{ default: { Ajv2020 } }, job, policy, profile] = await Promise.all([
+  const [
+    {
+      default: { Ajv2020 },
+    },
+    job,
+    policy,
+    profile,
+  ] = await Promise.all([
     import('ajv/dist/2020.js'),
     import('../../schemas/job.schema.json', { with: { type: 'json' } }),
     import('../../schemas/policy.schema.json', { with: { type: 'json' } }),

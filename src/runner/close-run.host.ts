@@ -79,6 +79,7 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
   );
   run.notify('bundle.written', { sha256: bundle.sha256 });
   await run.at('bundle-written');
+  built.streams?.hide();
   commit(run, bundle, state, staged);
   const exitCode = exitCodeOf(ending);
   run.notify('run.finished', { state, ending: ending.kind, exit_code: exitCode });

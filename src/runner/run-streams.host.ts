@@ -1,7 +1,7 @@
 import { messageOf } from '../core/errors.ts';
 import type { Session } from '../executor/executor.ts';
 import type { CommandControl } from './command-control.ts';
-import { serveControl, type ControlServer } from './control-server.host.ts';
+import { removeControlSocket, serveControl, type ControlServer } from './control-server.host.ts';
 import { keepOutput, OUTPUT_KEPT_BYTES, OUTPUT_STREAMS, readKept, type KeptOutput, type OutputStream } from './kept-output.host.ts';
 import { pumpOutput, type OutputListener, type OutputPump } from './output-pump.host.ts';
 import type { RunIo } from './runner.ts';
@@ -27,6 +27,8 @@ export interface RunStreams {
   readonly kept: readonly KeptOutput[];
   /** Why other commands can't reach this run, or output couldn't be kept. */
   faults(): readonly string[];
+  /** Takes the socket's name away, just before the run is over in the store, so that a crash after that leaves none. Who is connected stays so. */
+  hide(): void;
   /** Tells everybody who waits that the run is over. Idempotent. */
   end(): Promise<void>;
 }
@@ -70,6 +72,9 @@ export function openStreams(plan: StreamsPlan): RunStreams {
     drained: async () => {
       await Promise.all(pumps.map((pump) => pump.ended));
       for (const one of kept) one.finish();
+    },
+    hide: () => {
+      if (server !== undefined) removeControlSocket(directory);
     },
     end: async () => {
       await listening;

@@ -211,7 +211,7 @@ function isObject(value: JsonValue | undefined): value is JsonObject {
 
 function list(value: JsonValue): readonly JsonValue[] {
   if (!Array.isArray(value)) throw unsupported('a keyword without its list');
-  return value;
+  return value as readonly JsonValue[];
 }
 
 function strings(value: JsonValue): readonly string[] {

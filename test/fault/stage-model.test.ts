@@ -10,7 +10,7 @@ const path = fc.array(fc.constantFrom('a', 'b', 'c'), { minLength: 1, maxLength:
 const text = fc.constantFrom('one', 'two', 'three\\nlines\\n', '');
 const mode = fc.constantFrom('755', '700', '644', '600', '750');
 
-/** Shell commands that may fail, alike on the overlay and without it. None opens a fifo, which would wait for ever. */
+/** Shell commands that may fail, alike on the overlay and without it. None opens a fifo, which would wait for ever, or copies into what it copies. */
 const operation = fc.oneof(
   { weight: 4, arbitrary: fc.tuple(path, text).map(([at, content]) => `[ -p ${at} ] || printf '${content}' > ${at}`) },
   { weight: 2, arbitrary: fc.tuple(path, text).map(([at, content]) => `[ -p ${at} ] || printf '${content}' >> ${at}`) },
@@ -18,7 +18,7 @@ const operation = fc.oneof(
   { weight: 3, arbitrary: path.map((at) => `rm -rf ${at}`) },
   { weight: 1, arbitrary: path.map((at) => `rmdir ${at}`) },
   { weight: 3, arbitrary: fc.tuple(path, path).map(([from, to]) => `mv -T ${from} ${to}`) },
-  { weight: 2, arbitrary: fc.tuple(path, path).map(([from, to]) => `cp -a -T ${from} ${to}`) },
+  { weight: 2, arbitrary: fc.tuple(path, path).map(([from, to]) => `rm -rf ../copy; cp -a -T ${from} ../copy && mv -T ../copy ${to}; rm -rf ../copy`) },
   { weight: 2, arbitrary: fc.tuple(path, path).map(([target, at]) => `ln -sfT ${target} ${at}`) },
   { weight: 1, arbitrary: path.map((at) => `mkfifo ${at}`) },
   { weight: 2, arbitrary: fc.tuple(mode, path).map(([bits, at]) => `[ -d ${at} ] && chmod ${bits.replace(/^6/, '7')} ${at} || { [ -f ${at} ] && [ ! -L ${at} ] && chmod ${bits} ${at}; }`) },

@@ -183,7 +183,7 @@ function allowed(job: EffectiveJob): ReadonlySet<string> {
     if (write === 'staged' || write === 'direct') facts.add(`write ${path}`);
   }
   for (const program of ['node', 'npm', 'git', 'sh', 'curl'])
-    if (permissions.subprocess.kind === 'contained' || permissions.subprocess.allow.includes(program)) facts.add(`run ${program}`);
+    {if (permissions.subprocess.kind === 'contained' || permissions.subprocess.allow.includes(program)) facts.add(`run ${program}`);}
   for (const name of Object.keys(permissions.credentials.environment)) facts.add(`env ${name}`);
   return facts;
 }
@@ -291,7 +291,7 @@ describe('policy', () => {
           policies: [
             ...one.policies,
             {
-              layer: from as PolicyLayer['layer'],
+              layer: from,
               compiled: layer('policy', { network: { line: 1, defaultAction: { value: 'allow', line: 1 }, deny: [{ value: denied, line: 1 }] } }, 'deny'),
             },
           ],
@@ -300,7 +300,7 @@ describe('policy', () => {
         for (const host of HOSTS) {
           for (const port of PORTS) {
             if (!decideHost({ allow: [], deny: [parsed.rule], defaultAllow: true }, host, port).allowed)
-              expect(decideHost(job.permissions.network, host, port).allowed).toBe(false);
+              {expect(decideHost(job.permissions.network, host, port).allowed).toBe(false);}
           }
         }
       }),
@@ -515,7 +515,7 @@ describe('parsers survive anything', () => {
         const file = { file: 'x', text, fromWorkspace: false };
         readSettings(text);
         for (const urls of [npmUrls([file], {}), pipUrls([file], {}), cargoUrls([file], {}), mavenUrls([file], {}), gitUrls([file])])
-          resolveUrls('npm-config', urls);
+          {resolveUrls('npm-config', urls);}
       }),
     );
   });

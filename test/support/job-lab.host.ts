@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { chownSync, existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs';
+import { Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { jobCommand } from './job-command.host.ts';
 import { asUser, spawnAs, temporaryDirectory, type AsUserOptions, type Ended, type TestUser } from './users.host.ts';
@@ -137,7 +138,7 @@ export function spawnAnnouncing(lab: JobLab, args: readonly string[]): Announcin
   child.stderr?.on('data', (part: Buffer) => errors.push(part));
   const stderr = (): string => Buffer.concat(errors).toString();
   const pipe = child.stdio[3];
-  if (pipe === null || pipe === undefined || !('setEncoding' in pipe) || !('write' in pipe)) throw new Error('no pipe for the points');
+  if (!(pipe instanceof Socket)) throw new Error('no pipe for the points');
   const waiting: string[] = [];
   let wake: (() => void) | undefined;
   let ended = false;

@@ -5,7 +5,7 @@ import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 
-/** A process of store-child.ts: `line()` gives its next line, `go()` lets it start. */
+/** A process of test/fixtures/store-child.ts: `line()` gives its next line, `go()` lets it start. */
 export interface StoreProcess {
   readonly child: ChildProcess;
   line(): Promise<string>;
@@ -19,7 +19,7 @@ export interface StoreProcess {
 const directory = join(import.meta.dirname, '../../build', `store-child-${process.pid}`);
 let program: string | undefined;
 
-/** Starts store-child.ts, bundled once a test file. The bundle lies in the repository, so that it finds better-sqlite3. */
+/** Starts test/fixtures/store-child.ts, bundled once a test file. The bundle lies in the repository, so that it finds better-sqlite3. */
 export function startStoreProcess(...args: readonly string[]): StoreProcess {
   program ??= bundle();
   const child = spawn(process.execPath, [program, ...args], { stdio: ['pipe', 'pipe', 'inherit'] });
@@ -55,7 +55,7 @@ function bundle(): string {
   mkdirSync(directory, { recursive: true });
   const outfile = join(directory, 'store-child.mjs');
   buildSync({
-    entryPoints: [join(import.meta.dirname, 'store-child.ts')],
+    entryPoints: [join(import.meta.dirname, '../fixtures/store-child.ts')],
     bundle: true,
     platform: 'node',
     format: 'esm',

@@ -1,8 +1,10 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { executorRegistry } from '../../src/cli/executors.host.ts';
 import { parseCommandLine } from '../../src/cli/parse.ts';
 import { JOB_FILE } from '../../src/cli/commands/init.ts';
+import { DOCUMENTED } from '../../scripts/capability-table.ts';
 import { parseJobFile } from '../../src/policy/job-file.ts';
 import { compilePreset } from '../../src/policy/presets.ts';
 
@@ -44,6 +46,20 @@ describe('what the documents show', () => {
         expect(() => readFileSync(join(ROOT, page, '..', target)), `${page}: ${target}`).not.toThrow();
       }
     }
+  });
+});
+
+describe('the capability matrix', () => {
+  test('says of the native executor what its probe says here', async ({ skip }) => {
+    const here = await executorRegistry().capabilities('native');
+    if (!here.available) return skip(here.reason);
+    const documented = DOCUMENTED.find(({ executor }) => executor === 'native');
+    // Limits of the tree depend on the control groups of the machine.
+    const limits = new Set(['process_limit', 'memory_limit', 'cpu_limit']);
+    expect(here.controls.filter((control) => !limits.has(control)).sort()).toEqual(documented?.controls.filter((control) => !limits.has(control)).sort());
+    expect(here.network).toEqual(documented?.network);
+    expect(here.subprocess).toEqual(documented?.subprocess);
+    expect(here.cooperative).toEqual(documented?.cooperative);
   });
 });
 

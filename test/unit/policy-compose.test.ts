@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { ProofrunError } from '../../src/core/errors.ts';
 import type { EffectiveJob } from '../../src/core/job.ts';
 import { parseHostRule } from '../../src/policy/host-rule.ts';
-import { HOME, WORKSPACE, compose, presetNamed, type Scenario } from './policy-fixture.ts';
+import { HOME, WORKSPACE, compose, inputOf, presetNamed, type Scenario } from './policy-fixture.ts';
 
 const V = 'version: 1\n';
 
@@ -86,7 +86,7 @@ describe('network', () => {
     [
       'a host that a policy does not list',
       { job: job('network: { allow: [b.example] }'), policies: [policy('network: { allow: [a.example] }')] },
-      /^job\.yaml:3 grants b\.example, above the ceiling of team\.yaml:3 \(network default_action: deny\)$/,
+      /^job\.yaml:3 grants b\.example, above the ceiling of team\.yaml:3 \(network has rules and no default_action, which denies by default\)$/,
     ],
     [
       'a port that a policy does not list',
@@ -232,7 +232,9 @@ describe('reading files', () => {
 
   it('refuses a path above a policy', async () => {
     const error = await refusal({ job: job('file_read: { allow: [/srv/other] }'), policies: [policy('file_read: { allow: [/srv/data] }')] });
-    expect(error.message).toBe('job.yaml:3 grants reading /srv/other, above the ceiling of team.yaml:3 (file_read default_action: deny)');
+    expect(error.message).toBe(
+      'job.yaml:3 grants reading /srv/other, above the ceiling of team.yaml:3 (file_read has rules and no default_action, which denies by default)',
+    );
   });
 
   it('under --safe hides the secret names of the workspace, each with the line of the list', async () => {
@@ -295,6 +297,18 @@ describe('sensitive paths under --safe', () => {
     const result = await compose({ request: { mode: 'safe' }, use: ['claude'] });
     expect(result.permissions.fileRead.homeCopies?.map((rule) => rule.pattern)).toEqual([`${HOME}/.claude.json`, `${HOME}/.claude`]);
     expect(result.warnings.join('\n')).toMatch(/the profile claude lets the job read the login of Claude Code/);
+  });
+
+  it('a job file that is called like a profile borrows nothing', async () => {
+    const text = job('file_read: { allow: ["~/.claude"] }');
+    const { jobFile } = await inputOf({ job: text });
+    if (jobFile === undefined) throw new Error('no job file');
+    const error = await refusal({
+      request: { mode: 'safe' },
+      use: ['claude'],
+      over: { jobFile: { ...jobFile, parsed: { ...jobFile.parsed, file: 'claude' } } },
+    });
+    expect(error.message).toMatch(/^claude:3 grants .*a sensitive path \(Claude Code\)/);
   });
 
   it('one inside a directory that is opened is denied there', async () => {

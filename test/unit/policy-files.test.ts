@@ -56,11 +56,12 @@ describe('a policy file', () => {
   it('that is a directory or a FIFO is refused, and a FIFO does not hold the run', async () => {
     await mkdir(join(top, 'dir.yaml'));
     execFileSync('mkfifo', [join(top, 'fifo.yaml')]);
-    for (const name of ['dir.yaml', 'fifo.yaml'])
+    for (const name of ['dir.yaml', 'fifo.yaml']) {
       await expect(readPolicyFile(join(top, name), [UID])).rejects.toMatchObject({
         code: 'ERR_POLICY_FILE',
         message: expect.stringMatching(/is not a regular file/) as unknown,
       });
+    }
   });
 
   it('over 1 MiB is refused', async () => {
@@ -113,8 +114,9 @@ describe('remembered acceptances', () => {
     expect((await listTrusted(state, UID)).map((one) => one.file)).toEqual(['/w/other.yaml']);
   });
 
-  it('lie in a file of mode 0600, whatever the umask, and leave nothing beside it', async () => {
-    const before = process.umask(0);
+  it.each([0, 0o777])('lie in a file of mode 0600 under umask %o, and leave nothing beside it', async (mask) => {
+    await mkdir(join(top, 'state'), { mode: 0o700 });
+    const before = process.umask(mask);
     try {
       await acceptTrust(join(top, 'state'), UID, record('job.yaml', 'sha256:a'));
     } finally {

@@ -57,6 +57,7 @@ describe('path rules', () => {
     ['**/.env', '/work[1]/shop/a.env', false, 'a whole name'],
     ['**/.env', '/work1/shop/.env', false, 'the brackets of the directory are no set'],
     ['**/.env', '/work[1]/shop/a\nb/.env', true, 'a line break in a name is a character'],
+    ['**/.env', '/work[1]/shop/.env/a\nb', true, 'also below a match'],
     ['*.pem', '/work[1]/shop/.pem', true, 'a leading dot is a character'],
     ['*.pem', '/work[1]/shop/a/b.pem', false, '`*` stops at a slash'],
     ['a?c', '/work[1]/shop/a/c', false, '`?` is no slash'],

@@ -4,6 +4,7 @@ import { columnsOf, flow, flowWords, labelled, pad, spread } from './layout.ts';
 import { nextCommands } from './next-commands.ts';
 import type { Palette } from './palette.ts';
 import type { ReviewInput } from './review.ts';
+import { wroteInPlace } from './summary.ts';
 import { countWords } from './words.ts';
 
 const LABEL = 11;
@@ -11,7 +12,7 @@ const LABEL = 11;
 /** CHANGES: totals, the list, and what can be done with it. */
 export function changeLines(input: ReviewInput): readonly string[] {
   const { bundle, changes, width, palette, selector } = input;
-  if (changes === null) return [...labelled('CHANGES', LABEL, ['-   the stage was not read'])];
+  if (changes === null) return labelled('CHANGES', LABEL, [wroteInPlace(bundle) ? '-   nothing was staged: the command wrote your tree itself' : '-   the stage was not read']);
   const tally = tallyOf(changes);
   const stage = input.stage === 'staged' || input.stage === 'none' ? '' : ` (${input.stage.replace('_', ' ')})`;
   const head = `${pad('CHANGES', LABEL)}${tally.files + tally.directories === 0 ? 'none' : tallyNumbers(tally)}${stage}`;

@@ -1,8 +1,8 @@
 import type { ReceiptCount } from '../../core/bundle.ts';
 import type { Dimension } from '../../core/dimension.ts';
 import { safeLine } from '../../core/text-safety.ts';
-import { flow, flowWords, pad } from './layout.ts';
-import { mismatches, scopeSentences } from './review-facts.ts';
+import { flow, flowWords, labelled, pad } from './layout.ts';
+import { mismatches, scopesOf } from './review-facts.ts';
 import type { ReviewInput } from './review.ts';
 import { countWords, dimensionList, dimensionTitle, levelTone, REPORT_ORDER } from './words.ts';
 
@@ -16,8 +16,10 @@ const TABLE_WIDTH = 74;
 export function controlLines(input: ReviewInput): readonly string[] {
   const { bundle, width, palette } = input;
   const lines = [...controlTable(input)];
-  const scopes = bundle.refusal === null ? scopeSentences(bundle) : [];
-  if (scopes.length > 0) lines.push(...flowWords(`Scope: ${scopes.join('; ')}.`, width));
+  const scopes = bundle.refusal === null ? scopesOf(bundle) : [];
+  const [only, ...more] = scopes;
+  if (only !== undefined && more.length === 0) lines.push(...flowWords(`Scope: ${dimensionList([only.dimension])}: ${only.scope}.`, width));
+  else if (only !== undefined) lines.push('Scope:', ...scopes.flatMap(({ dimension, scope }) => labelled(dimensionTitle(dimension), TABLE[0], flowWords(scope, width - TABLE[0] - 2), '  ')));
   const wrong = mismatches(bundle);
   for (const line of wrong.slice(0, MOST_LISTED)) lines.push(...flowWords(line, width).map(palette.bad));
   if (wrong.length > MOST_LISTED) lines.push(palette.bad(`and ${countWords(wrong.length - MOST_LISTED)} more: job status ${input.selector} --json`));

@@ -2,13 +2,14 @@ import type { RunBundle } from '../../core/bundle.ts';
 import type { Refusal } from '../../core/plan.ts';
 import { displayPath, safeLine } from '../../core/text-safety.ts';
 import { changeRows, tallyNumbers, tallyOf } from './changes.ts';
-import { mismatches, readableGroups, scopeSentences } from './review-facts.ts';
+import { mismatches, readableGroups, scopesOf } from './review-facts.ts';
 import type { ReviewInput } from './review.ts';
 import { allowFlags } from './summary.ts';
 import {
   commandWords,
   countWords,
   dateWords,
+  dimensionList,
   dimensionTitle,
   durationWords,
   endingWords,
@@ -49,13 +50,13 @@ function controls(bundle: RunBundle): readonly string[] {
     const asked = plan?.asked ?? (safety.requested ? 'requested' : '-');
     return `| ${dimensionTitle(dimension)} | ${asked === '-' ? '-' : code(asked)} | ${bundle.plan === null ? '-' : safety.planned} | ${count(safety.installed)} | ${safety.observed === 'enforced' ? '**enforced**' : safety.observed} | ${count(safety.probes)} |`;
   });
-  const scopes = bundle.refusal === null ? scopeSentences(bundle) : [];
+  const scopes = bundle.refusal === null ? scopesOf(bundle) : [];
   return [
     '| Control | Requested | Plan | Installed | Observed | Probes |',
     '| --- | --- | --- | --- | --- | --- |',
     ...rows,
     '',
-    ...(scopes.length === 0 ? [] : [`Scope: ${scopes.map(code).join('; ')}.`, '']),
+    ...(scopes.length === 0 ? [] : [`Scope: ${scopes.map(({ dimension, scope }) => `${dimensionList([dimension])} ${code(scope)}`).join('; ')}.`, '']),
     ...mismatches(bundle)
       .slice(0, MOST_LISTED)
       .map((line) => `- ${code(line)}`),

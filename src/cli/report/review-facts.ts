@@ -1,4 +1,5 @@
 import type { ReadablePath, RunBundle } from '../../core/bundle.ts';
+import type { Dimension } from '../../core/dimension.ts';
 import type { JsonValue } from '../../core/json.ts';
 import type { Expectation } from '../../core/receipt.ts';
 import { safeLine } from '../../core/text-safety.ts';
@@ -22,12 +23,12 @@ export function readableGroups(readable: readonly ReadablePath[]): readonly { re
   return [...groups].map(([access, paths]) => ({ paths, meaning: ACCESS[access] }));
 }
 
-/** `network: own namespace, no route`, for every dimension that was asked for or enforced and says what its level covers. */
-export function scopeSentences(bundle: RunBundle): readonly string[] {
+/** What the level of each dimension covers, in words: of those that were asked for or enforced. */
+export function scopesOf(bundle: RunBundle): readonly { readonly dimension: Dimension; readonly scope: string }[] {
   return REPORT_ORDER.flatMap((dimension) => {
     const { requested, needed, observed } = bundle.safety.dimensions[dimension];
-    const scope = bundle.executorObservations.dimensions[dimension].scope.trim().replace(/\.$/, '');
-    return scope === '' || !(requested || needed || observed !== 'unenforced') ? [] : [`${dimensionList([dimension])}: ${safeLine(scope, 300)}`];
+    const scope = safeLine(bundle.executorObservations.dimensions[dimension].scope.trim().replace(/\.$/, ''), 300);
+    return scope === '' || !(requested || needed || observed !== 'unenforced') ? [] : [{ dimension, scope }];
   });
 }
 

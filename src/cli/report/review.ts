@@ -5,6 +5,7 @@ import { displayPath, safeLine } from '../../core/text-safety.ts';
 import type { Verification } from '../../runner/verify.ts';
 import { changeLines } from './change-list.ts';
 import { controlLines } from './control-table.ts';
+import { runHead } from './head.ts';
 import { columnsOf, flow, flowWords, labelled, pad, painted } from './layout.ts';
 import type { Palette } from './palette.ts';
 import { refusalTable } from './refusal.ts';
@@ -58,8 +59,8 @@ export function reviewText(input: ReviewInput): string {
 
 function headLines({ bundle, verification, home, width, palette }: ReviewInput): readonly string[] {
   const { run } = bundle;
-  const elapsed = run.startedMs === null || run.endedMs === null ? [] : [durationWords(run.endedMs - run.startedMs)];
-  const parts = [shortId(run.id), commandWords(run.argv, 200), endingWords(run.ending), ...elapsed, dateWords(run.recordedMs), modeOn(run.mode, run.executor)];
+  const elapsedMs = run.startedMs === null || run.endedMs === null ? null : run.endedMs - run.startedMs;
+  const head = runHead({ ...run, elapsedMs }, width, palette);
   const workspace = displayPath(friendlyPath(run.workspace, undefined, home));
   const [seal, paint] = verification.ok
     ? [`bundle verified (sha256 ${bundle.sha256.slice(0, 8)})`, palette.good]
@@ -67,9 +68,10 @@ function headLines({ bundle, verification, home, width, palette }: ReviewInput):
   const problems = verification.problems.slice(0, 10).flatMap((problem) => flowWords(safeLine(problem), width - 2).map((line) => `  ${line}`));
   const detail = bundle.refusal === null ? endingDetail(run.ending) : undefined;
   return [
-    ...painted(flow(parts, width, '  '), shortId(run.id), palette.bold),
+    ...head.lines,
     ...painted(flow([workspace, seal], width, '    '), seal, paint),
     ...problems,
+    ...(head.cut === undefined ? [] : labelled('COMMAND', LABEL, flowWords(head.cut, width - LABEL))),
     ...(detail === undefined ? [] : labelled('REASON', LABEL, flowWords(detail, width - LABEL))),
   ];
 }
@@ -90,9 +92,10 @@ function factLines(input: ReviewInput): readonly string[] {
     lines.push(...labelled(label, LABEL, body));
   };
   const shown = (paths: readonly string[]): readonly string[] => listedPaths(paths, input);
+  const whole = (paths: readonly string[]): readonly string[] => listedPaths(paths, input, null);
 
   readableGroups(bundle.hostPaths.readable).forEach(({ paths, meaning }, index) => {
-    add(index === 0 ? 'READABLE' : '', flow([...shown(paths), `(${meaning})`], room, ' '));
+    add(index === 0 ? 'READABLE' : '', flow([...whole(paths), `(${meaning})`], room, ' '));
   });
   if (bundle.hostPaths.readable.length === 0) add('READABLE', ['-']);
   lines.push(...hiddenLines(input, room));
@@ -117,8 +120,9 @@ function factLines(input: ReviewInput): readonly string[] {
   return lines;
 }
 
-function listedPaths(paths: readonly string[], { bundle, home }: ReviewInput): readonly string[] {
-  const shown = paths.slice(0, MOST_LISTED).map((path) => displayPath(friendlyPath(path, bundle.run.workspace, home)));
+/** Relative to the workspace; with `workspace` null as a person knows the place on the host. */
+function listedPaths(paths: readonly string[], { bundle, home }: ReviewInput, workspace: string | null = bundle.run.workspace): readonly string[] {
+  const shown = paths.slice(0, MOST_LISTED).map((path) => displayPath(friendlyPath(path, workspace ?? undefined, home)));
   return paths.length > MOST_LISTED ? [...shown, `and ${countWords(paths.length - MOST_LISTED)} more`] : shown;
 }
 

@@ -44,6 +44,7 @@ export function summaryText(input: SummaryInput): string {
   if (detail !== undefined) add('reason', flowWords(detail, room), palette.bad);
   addLevels(input, room, add);
   const { changes, discarded, network, directShares, warnings, hostPaths } = input.bundle;
+  if (wroteInPlace(input.bundle)) add('staged', flowWords('nothing: the command wrote your tree itself', room), palette.bad);
   if (changes !== null) add('staged', stagedLines(input, room));
   if (directShares.length > 0) {
     add(
@@ -89,6 +90,11 @@ function headLines(input: SummaryInput): readonly string[] {
   const paint = good ? input.palette.good : input.palette.bad;
   // One column is left free: a terminal that is exactly full wraps.
   return painted(spread(left, right, input.width - 1), clause, paint);
+}
+
+/** The command ran where no stage could be planned: what it changed is changed. */
+export function wroteInPlace({ plan, run, changes }: RunBundle): boolean {
+  return changes === null && run.startedMs !== null && plan !== null && plan.dimensions.file_write.level !== 'planned';
 }
 
 type Add = (label: string, body: readonly string[], tone?: (text: string) => string) => void;

@@ -1,0 +1,21 @@
+import { CONTROLS, type ExecutorCapabilities } from '../src/core/plan.ts';
+import { hostCapabilities } from '../executors/host/capabilities.ts';
+
+/**
+ * What each executor can do where nothing stands in its way: a control group of its own included. test/unit/cli-docs.test.ts holds the native row
+ * to the probe of the machine that runs the test.
+ */
+export const DOCUMENTED: readonly ExecutorCapabilities[] = [
+  {
+    executor: 'native',
+    available: true,
+    version: '',
+    user: 'user',
+    controls: CONTROLS.filter((control) => control !== 'no_program'),
+    network: { public: true, deny: true, selective: false },
+    subprocess: { contained: true, listed: false, none: false },
+    limits: { memory: true, cpus: true, processes: true, swap: true },
+    cooperative: [],
+  },
+  hostCapabilities('user', ''),
+];
