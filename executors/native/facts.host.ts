@@ -5,6 +5,7 @@ import { arch } from 'node:process';
 import type { PathRule } from '../../src/core/job.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
 import { parseMountinfo, type MountLine } from './mountinfo.ts';
+import { NO_SHADOW, shadowOf, type Shadow } from './shadow.host.ts';
 import { mountsBelow, projectTree, type Projected, type Projection } from './projection.host.ts';
 
 /** Who the command runs as. */
@@ -18,6 +19,8 @@ export interface Ids {
 export interface Mask {
   readonly directories: readonly string[];
   readonly whiteouts: readonly string[];
+  /** What is repeated with the job's own ids, because the kernel refuses changes to what another id owns (EOVERFLOW). */
+  readonly shadow: Shadow;
 }
 
 /** Everything about the host that the lowering needs, read once for a launch. Plain data. */
@@ -40,6 +43,8 @@ export interface HostFacts {
   readonly projected: Projected;
   /** Directory of the private home's parents that exist on the host: for modes only. */
   readonly masks: ReadonlyMap<string, Mask>;
+  /** Files of the stage that belong to others and that the job can't change: too large or too many to repeat. */
+  readonly notWritable: readonly string[];
   /** Hidden literal paths that exist now. */
   readonly hiddenPresent: readonly string[];
   /** Host paths that exist and are outside the projection; to probe. */
@@ -106,7 +111,7 @@ function idsOf(uid: number, directoryGid: number): Ids {
 const within = (path: string, root: string): boolean => path === root || root === '/' || path.startsWith(`${root}/`);
 
 /** The mask of one directory: which of the hidden paths lie in it. A missing parent is hidden in their place. */
-export function maskOf(root: string, hidden: readonly string[]): Mask | undefined {
+export function maskOf(root: string, hidden: readonly string[], shadow: Shadow = NO_SHADOW): Mask | undefined {
   const directories = new Set<string>();
   const whiteouts = new Set<string>();
   for (const path of hidden) {
@@ -129,8 +134,15 @@ export function maskOf(root: string, hidden: readonly string[]): Mask | undefine
     }
   }
   for (const name of whiteouts) for (const other of directories) if (within(other, name)) directories.delete(other);
-  if (whiteouts.size === 0) return undefined;
-  return { directories: [...directories].sort(), whiteouts: [...whiteouts].filter((name) => ![...whiteouts].some((other) => other !== name && within(name, other))).sort() };
+  if (whiteouts.size === 0 && shadow.directories.length === 0) return undefined;
+  for (const { path } of shadow.directories) addAncestors(path, directories);
+  return { shadow, directories: [...directories].sort(), whiteouts: [...whiteouts].filter((name) => ![...whiteouts].some((other) => other !== name && within(name, other))).sort() };
+}
+
+/** The directories that lead to a path, and the path itself. */
+function addAncestors(path: string, into: Set<string>): void {
+  const parts = path.split('/');
+  for (let count = 1; count <= parts.length; count++) into.add(parts.slice(0, count).join('/'));
 }
 
 /** What PATH reaches outside the system directories: the directories of programs, and the parts of their toolchains beside them. */
@@ -243,13 +255,19 @@ export interface FactsInput {
   readonly environment: NodeJS.ProcessEnv;
 }
 
+/** Not process.getgroups(): Node adds the effective gid to it, whether the process has it as a supplementary group or not. */
+function supplementaryGroups(): readonly number[] {
+  const line = /^Groups:([^\n]*)$/m.exec(readText('/proc/self/status'))?.[1] ?? '';
+  return line.split(' ').flatMap((word) => (/^\d+$/.test(word.trim()) ? [Number(word)] : []));
+}
+
 /** Reads the host once. Work per entry of a directory is done for `/`, for directories split at mounts and for PATH entries outside the system alone. */
 export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInput): HostFacts {
   const { job } = request.plan;
   const { permissions } = job;
   const uid = process.geteuid?.() ?? 0;
   const gid = process.getegid?.() ?? 0;
-  const caller: Ids = { uid, gid, groups: process.getgroups?.() ?? [gid] };
+  const caller: Ids = { uid, gid, groups: supplementaryGroups() };
   const asRoot = uid === 0;
   const owner = asRoot ? lstatSync(job.workspace) : undefined;
   const jobIds = owner === undefined || owner.uid === 0 ? caller : idsOf(owner.uid, owner.gid);
@@ -280,9 +298,13 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
   }
 
   const masks = new Map<string, Mask>();
+  const notWritable: string[] = [];
   const maskRoots = [...entries.filter((one) => one.kind === 'tree').map((one) => one.path), ...staged, ...(permissions.fileRead.home === 'real' ? [job.home] : [])];
   for (const root of maskRoots) {
-    const mask = maskOf(root, hidden);
+    const foreign = request.stage.find((one) => one.root === root)?.foreign ?? [];
+    const shadow = asRoot ? NO_SHADOW : shadowOf(root, foreign, caller.uid, caller.gid, isHidden);
+    notWritable.push(...shadow.notWritable);
+    const mask = maskOf(root, hidden, shadow);
     if (mask !== undefined) masks.set(root, mask);
   }
 
@@ -308,6 +330,7 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
     closedByBubblewrap: asRoot ? CLOSED_BY_BUBBLEWRAP.filter((name) => existsSync(`/proc/${name}`)) : [],
     projected: { entries, skipped },
     masks,
+    notWritable,
     hiddenPresent: request.hidden.filter((path) => lstatSync(path, { throwIfNoEntry: false }) !== undefined),
     outside,
     agentSockets: agentSockets(uid, environment),

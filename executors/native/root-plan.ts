@@ -235,6 +235,7 @@ function skeletonOperations(targets: readonly Target[], facts: HostFacts, skelet
 function maskOperations(layer: string, root: string, mask: Mask, ids: { readonly uid: number; readonly gid: number }): readonly OuterOperation[] {
   const operations: OuterOperation[] = [{ op: 'dir', path: layer, mode: 0o755, ...ids }];
   for (const name of mask.directories) operations.push({ op: 'dir', path: `${layer}/${name}`, mode: 0o755, ...ids });
+  for (const { path, mode } of mask.shadow.files) operations.push({ op: 'copy', source: `${root}/${path}`, path: `${layer}/${path}`, mode, ...ids });
   for (const name of mask.whiteouts) operations.push({ op: 'whiteout', path: `${layer}/${name}` });
   // Deepest first: making an entry changes the times of its directory.
   for (const name of [...mask.directories].reverse()) operations.push({ op: 'like', path: `${layer}/${name}`, model: `${root}/${name}` });

@@ -26,6 +26,8 @@ type ProbeFrame = Extract<ShimFrame, { readonly say: 'probe' }>;
 
 /** How long the tree and its relay may take to end after they were told to. Then they are killed from outside. */
 const END_MS = 10_000;
+/** Paths that a warning lists. */
+const MOST_NAMED = 5;
 /** The places for temporary files, each a tmpfs with the same limit. */
 const SIZED = new Set(['/tmp', '/var/tmp', '/dev/shm']);
 
@@ -315,6 +317,11 @@ export class NativeSession implements Session {
     const peaks = cgroup?.peaks();
     const left = (await cgroup?.remove()) ?? [];
     if (left.length > 0) this.warnings.push(`control groups that could not be removed: ${left.join(', ')}`);
+    const { notWritable } = this.launch.facts;
+    if (notWritable.length > 0) {
+      const named = `${notWritable.slice(0, MOST_NAMED).join(', ')}${notWritable.length > MOST_NAMED ? ', ...' : ''}`;
+      this.warnings.push(`${notWritable.length} files belong to another user or group, and the job could not change them: ${named}`);
+    }
     const { dimensions } = request.plan;
     const limitHits = [...((peaks?.oomKills ?? 0) > 0 ? ['memory'] : []), ...((peaks?.processLimitHits ?? 0) > 0 ? ['processes'] : [])];
     return {

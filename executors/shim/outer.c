@@ -139,6 +139,10 @@ static void copy_file(struct cursor *cursor) {
   put_file(path, mode, text, (size_t)length);
   uint64_t uid = take_number(cursor), gid = take_number(cursor);
   own(path, uid, gid);
+  struct stat facts;
+  if (stat(source, &facts) != 0) fail("stat", source);
+  struct timespec times[2] = {facts.st_atim, facts.st_mtim};
+  if (utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) != 0) fail("utimensat", path);
   free(text);
 }
 

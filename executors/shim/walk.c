@@ -18,7 +18,8 @@
  * Directories follow in pre-order: each entry of type DT_DIR is answered by one directory record after its parent's.
  *
  * stdout, each ended by NUL: "m" path for a name that matches, "x" path for a mount point that was not entered,
- * "u" path for a directory that couldn't be read.
+ * "u" path for a directory that couldn't be read, "f" path for a directory whose owner or group isn't the caller's (not
+ * for root): in a user namespace with one id the kernel refuses changes in it (EOVERFLOW).
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -217,6 +218,8 @@ int cmd_walk(int argc, char **argv) {
   struct statx facts;
   if (look(root, "", AT_EMPTY_PATH, &facts) != 0) tree_fail("statx", argv[1]);
   uint64_t mount = facts.stx_mnt_id;
+  uid_t caller = geteuid();
+  gid_t group = getegid();
   int64_t start = clock_ns(CLOCK_MONOTONIC);
   int samples = 4; /* how many more directories lend a file to compare d_ino with st_ino */
 
@@ -330,6 +333,7 @@ int cmd_walk(int argc, char **argv) {
       levels = more;
       top = &levels[depth - 1];
     }
+    if (caller != 0 && (facts.stx_uid != caller || facts.stx_gid != group)) found('f', &path, name, length);
     size_t before = path_push(&path, name, length);
     if (depth > kept) {
       close(top->fd);

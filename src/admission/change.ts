@@ -13,8 +13,9 @@ export function changeFor(
   enforcers: readonly ExecutorId[],
   capabilities: readonly ExecutorCapabilities[],
 ): Change | undefined {
-  const command = job.argv.map(quoteWord).join(' ');
-  const run = (flags: string): string => `job run ${flags}${flags === '' ? '' : ' '}-- ${command}`;
+  const file = job.layers.find((layer) => layer.kind === 'job')?.source;
+  const what = file === undefined ? `-- ${job.argv.map(quoteWord).join(' ')}` : quoteWord(file);
+  const run = (flags: string): string => `job run ${flags}${flags === '' ? '' : ' '}${what}`;
   const mode = `--${job.mode}`;
   const [other] = enforcers;
   if (other !== undefined) return { command: run(`${mode} --executor ${other}`), givesUp: 'nothing: the same rules on another executor' };

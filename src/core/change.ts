@@ -79,4 +79,6 @@ export interface StagedRoot {
   readonly work: string;
   /** File that holds the preimage walk. */
   readonly preimage: string;
+  /** Absolute paths of directories below it whose owner or group isn't the caller's, as they were at the start. Absent or empty for root. */
+  readonly foreign?: readonly string[];
 }

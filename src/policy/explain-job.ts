@@ -19,7 +19,7 @@ export function explainJob(job: EffectiveJob): readonly Explanation[] {
       dimension: 'file_read',
       subject: '*',
       outcome: fileRead.root === 'host' ? 'allowed' : 'denied',
-      reason: fileRead.root === 'host' ? 'nothing restricts reading' : 'the workspace, the system, the toolchain and what is named',
+      reason: fileRead.root === 'host' ? 'nothing restricts reading' : 'all but the workspace, the system, the toolchain and what is named',
       ...defaultOf(fileRead.defaultOrigin, 'deny'),
     },
     paths('file_read', 'allowed', 'can be read', fileRead.allow),
@@ -34,7 +34,7 @@ export function explainJob(job: EffectiveJob): readonly Explanation[] {
       dimension: 'network',
       subject: '*',
       outcome: network.defaultAllow ? 'allowed' : 'denied',
-      reason: network.defaultAllow ? 'what no rule denies can be reached' : 'only what a rule allows can be reached',
+      reason: network.defaultAllow ? 'all but what a rule denies' : 'all but what a rule allows',
       ...defaultOf(network.defaultOrigin, network.defaultAllow ? 'allow' : 'deny'),
     },
     network.allow.map((rule) => ({
@@ -65,8 +65,8 @@ export function explainJob(job: EffectiveJob): readonly Explanation[] {
         subprocess.kind === 'contained'
           ? 'any program, contained'
           : subprocess.kind === 'none'
-            ? 'no program beyond the command itself'
-            : `only ${subprocess.allow.join(', ')}`,
+            ? 'all but the command itself'
+            : `all but ${subprocess.allow.join(', ')}`,
       ...defaultOf(subprocess.defaultOrigin, subprocess.kind === 'contained' ? 'allow' : 'deny'),
     },
     {
@@ -74,7 +74,9 @@ export function explainJob(job: EffectiveJob): readonly Explanation[] {
       subject: '*',
       outcome: credentials.defaultOrigin === undefined ? 'allowed' : 'denied',
       reason:
-        credentials.defaultOrigin === undefined ? 'the whole environment passes' : `${String(Object.keys(credentials.environment).length)} variables pass`,
+        credentials.defaultOrigin === undefined
+          ? 'the whole environment passes'
+          : `${String(Object.keys(credentials.environment).length)} variables pass, no others`,
       ...defaultOf(credentials.defaultOrigin, 'deny'),
     },
     credentials.visible.map((name) => ({

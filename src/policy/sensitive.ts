@@ -1,5 +1,5 @@
 import type { PathBase } from './path-rule.ts';
-import { isWithin, parsePathRule } from './path-rule.ts';
+import { parsePathRule } from './path-rule.ts';
 import type { PathRule } from '../core/job.ts';
 
 /** One line of policies/sensitive.yaml. */
@@ -55,16 +55,4 @@ export function workspaceSecrets(data: SensitiveData, workspace: string): { read
     always: rules(data.workspace.filter((entry) => entry.privateKey !== true)),
     privateKeys: rules(data.workspace.filter((entry) => entry.privateKey === true)),
   };
-}
-
-/** The sensitive path that `path` is, lies in, or (a directory) contains; the closest first. */
-export function touchesSensitive(
-  path: string,
-  sensitive: readonly SensitivePath[],
-  test: (rule: PathRule) => (path: string) => boolean,
-): { readonly kind: 'inside' | 'contains'; readonly found: SensitivePath } | undefined {
-  const inside = sensitive.find(({ rule }) => test(rule)(path));
-  if (inside !== undefined) return { kind: 'inside', found: inside };
-  const contains = sensitive.find(({ rule }) => rule.literal && isWithin(rule.pattern, path));
-  return contains === undefined ? undefined : { kind: 'contains', found: contains };
 }

@@ -101,6 +101,7 @@ async function live(run: LiveRun): Promise<RunResult> {
 /** Directory, stage, sandbox: up to the moment at which the sandbox waits. Undefined: something ended the run before. */
 async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
   makeRunDirectory(run.paths);
+  run.notify('run.preparing');
   const { io, onOutput } = run.options;
   built.streams = openStreams({ directory: run.paths.directory, io, keptBytes: run.job.permissions.resources.limits.outputKeptBytes, control: run.control, onOutput });
   built.executor = await run.parts.executor(run.plan.executor);

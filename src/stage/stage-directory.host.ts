@@ -64,7 +64,8 @@ export async function prepareStage(input: PrepareStageInput): Promise<PreparedSt
   for (const [index, root] of input.roots.entries()) {
     const directory = join(input.directory, `root-${index}`);
     mkdirSync(directory, { mode: 0o700 });
-    const staged: StagedRoot = { root, upper: join(directory, 'upper'), work: join(directory, 'work'), preimage: join(directory, 'preimage') };
+    const foreign: string[] = [];
+    const staged: StagedRoot = { root, upper: join(directory, 'upper'), work: join(directory, 'work'), preimage: join(directory, 'preimage'), foreign };
     mkdirSync(staged.upper, { mode: 0o700 });
     mkdirSync(staged.work, { mode: 0o700 });
     const patterns = input.patterns.flatMap((pattern) => ['--match', pattern]);
@@ -75,6 +76,7 @@ export async function prepareStage(input: PrepareStageInput): Promise<PreparedSt
       const absolute = join(root, lossyTextOf(path));
       if (line.startsWith('x')) mounts.add(absolute);
       else if (line.startsWith('u')) unreadable.push(absolute);
+      else if (line.startsWith('f')) foreign.push(absolute);
       else if (textOf(path) === undefined) unnameable.push({ root: index, path: Buffer.from(path, 'latin1').toString('base64') });
       else matches.push(absolute);
     }

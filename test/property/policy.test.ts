@@ -182,8 +182,9 @@ function allowed(job: EffectiveJob): ReadonlySet<string> {
     const write = decideWrite(job, path).decision;
     if (write === 'staged' || write === 'direct') facts.add(`write ${path}`);
   }
-  for (const program of ['node', 'npm', 'git', 'sh', 'curl'])
-    {if (permissions.subprocess.kind === 'contained' || permissions.subprocess.allow.includes(program)) facts.add(`run ${program}`);}
+  for (const program of ['node', 'npm', 'git', 'sh', 'curl']) {
+    if (permissions.subprocess.kind === 'contained' || permissions.subprocess.allow.includes(program)) facts.add(`run ${program}`);
+  }
   for (const name of Object.keys(permissions.credentials.environment)) facts.add(`env ${name}`);
   return facts;
 }
@@ -207,7 +208,7 @@ function decisions(job: EffectiveJob | undefined): unknown {
 function reversed(permissions: PermissionSections): PermissionSections {
   const flip = (value: unknown): unknown =>
     Array.isArray(value)
-      ? [...value].reverse().map(flip)
+      ? [...(value as readonly unknown[])].reverse().map(flip)
       : typeof value === 'object' && value !== null
         ? Object.fromEntries(Object.entries(value).map(([key, item]) => [key, flip(item)]))
         : value;
@@ -299,8 +300,9 @@ describe('policy', () => {
         if (job === undefined) return;
         for (const host of HOSTS) {
           for (const port of PORTS) {
-            if (!decideHost({ allow: [], deny: [parsed.rule], defaultAllow: true }, host, port).allowed)
-              {expect(decideHost(job.permissions.network, host, port).allowed).toBe(false);}
+            if (!decideHost({ allow: [], deny: [parsed.rule], defaultAllow: true }, host, port).allowed) {
+              expect(decideHost(job.permissions.network, host, port).allowed).toBe(false);
+            }
           }
         }
       }),
@@ -514,8 +516,9 @@ describe('parsers survive anything', () => {
       fc.property(fc.string({ unit: 'binary', maxLength: 400 }), (text) => {
         const file = { file: 'x', text, fromWorkspace: false };
         readSettings(text);
-        for (const urls of [npmUrls([file], {}), pipUrls([file], {}), cargoUrls([file], {}), mavenUrls([file], {}), gitUrls([file])])
-          {resolveUrls('npm-config', urls);}
+        for (const urls of [npmUrls([file], {}), pipUrls([file], {}), cargoUrls([file], {}), mavenUrls([file], {}), gitUrls([file])]) {
+          resolveUrls('npm-config', urls);
+        }
       }),
     );
   });

@@ -80,7 +80,7 @@ describe('under --safe', () => {
       'subprocess',
       '1 program',
       /can't limit which programs run/,
-      'job run --safe -- npm test',
+      'job run --safe job.yaml',
       /take job\.yaml:3 out first/,
     ],
     [
@@ -89,7 +89,7 @@ describe('under --safe', () => {
       'models',
       'gateway',
       /no gateway to models/,
-      'job run --safe --degrade models -- npm test',
+      'job run --safe --degrade models job.yaml',
       /no way to models/,
     ],
     [

@@ -58,8 +58,9 @@ describe('profiles', () => {
         const source = sources.find((one) => one.what === value.host);
         expect(source, value.host).toMatchObject({ checked: expect.stringMatching(/^20\d\d-\d\d-\d\d$/) as unknown, untested: expect.any(String) as unknown });
       }
-      for (const { value } of [...(layer.permissions.fileRead?.home ?? []), ...(layer.permissions.fileRead?.cache ?? [])])
-        {expect(value).not.toMatch(/^[~/]|\.\./);}
+      for (const { value } of [...(layer.permissions.fileRead?.home ?? []), ...(layer.permissions.fileRead?.cache ?? [])]) {
+        expect(value).not.toMatch(/^[~/]|\.\./);
+      }
     },
   );
 
@@ -79,8 +80,9 @@ describe('profiles', () => {
   });
 
   it.each(shipped.profiles.map((layer) => layer.name))('%s composes under --safe and --strict', async (name) => {
-    for (const mode of ['safe', 'strict'] as const)
-      {expect((await compose({ request: { mode }, use: [name] })).layers.map((layer) => layer.name)).toContain(name);}
+    for (const mode of ['safe', 'strict'] as const) {
+      expect((await compose({ request: { mode }, use: [name] })).layers.map((layer) => layer.name)).toContain(name);
+    }
   });
 });
 

@@ -5,6 +5,8 @@ import { flow, pad } from './layout.ts';
 import { clockWords, dateWords } from './words.ts';
 
 const KIND = 22;
+/** Of one fact; `--json` has all of it. */
+const MOST_OF_FACT = 160;
 const HEAD = 4 + 2 + 8 + 2 + KIND;
 
 /** One event on one line or more: number, time, kind, facts. The date stands above the first event of each day. */
@@ -29,6 +31,6 @@ export function eventDay(event: Pick<StoredEvent, 'timeMs'>): string {
 function factItems(data: JsonValue): readonly string[] {
   if (typeof data !== 'object' || data === null || Array.isArray(data)) return [safeLine(JSON.stringify(data), 300)];
   return Object.entries(data).map(
-    ([key, value]: [string, JsonValue]) => `${safeLine(key, 80)}=${safeLine(typeof value === 'string' ? value : JSON.stringify(value), 300)}`,
+    ([key, value]: [string, JsonValue]) => `${safeLine(key, 80)}=${safeLine(typeof value === 'string' ? value : JSON.stringify(value), MOST_OF_FACT)}`,
   );
 }

@@ -12,17 +12,12 @@ import { refusalTable } from './refusal.ts';
 import { readableGroups } from './review-facts.ts';
 import { allowFlags } from './summary.ts';
 import {
-  commandWords,
   countWords,
-  dateWords,
   durationWords,
   endingDetail,
-  endingWords,
   friendlyPath,
-  modeOn,
   observed,
   plural,
-  shortId,
   sizeWords,
 } from './words.ts';
 

@@ -1,9 +1,10 @@
 import type { RunBundle } from '../../core/bundle.ts';
 import { safeLine } from '../../core/text-safety.ts';
 import type { StoredRun } from '../../store/stored-run.ts';
-import { flow, flowWords, labelled, painted } from './layout.ts';
+import { runHead } from './head.ts';
+import { flowWords, labelled } from './layout.ts';
 import type { Palette } from './palette.ts';
-import { commandWords, dateWords, dimensionList, durationWords, endingDetail, endingWords, modeOn, plural, shortId } from './words.ts';
+import { dimensionList, endingDetail, plural } from './words.ts';
 
 export interface StatusInput {
   readonly run: StoredRun;
@@ -24,28 +25,13 @@ export function statusText(input: StatusInput): string {
   const { run, bundle, width, palette } = input;
   const room = width - LABEL - INDENT.length;
   const until = run.endedMs ?? input.nowMs;
-  const elapsed = run.startedMs === null ? [] : [durationWords(Math.max(0, until - run.startedMs))];
-  const lines = [
-    ...painted(
-      flow(
-        [
-          shortId(run.id),
-          commandWords(run.argv, 200),
-          ...(run.ending === null ? [] : [endingWords(run.ending)]),
-          ...elapsed,
-          dateWords(run.createdMs),
-          modeOn(run.mode, run.executor),
-        ],
-        width,
-        '  ',
-      ),
-      shortId(run.id),
-      palette.bold,
-    ),
-  ];
+  const elapsedMs = run.startedMs === null ? null : Math.max(0, until - run.startedMs);
+  const head = runHead({ ...run, elapsedMs, recordedMs: run.createdMs }, width, palette);
+  const lines = [...head.lines];
   const add = (label: string, text: string): void => {
     lines.push(...labelled(label, LABEL, flowWords(text, room), INDENT));
   };
+  if (head.cut !== undefined) add('command', head.cut);
   add('state', stateWords(run));
   const detail = endingDetail(run.ending);
   if (detail !== undefined) add('reason', detail);

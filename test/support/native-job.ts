@@ -1,0 +1,86 @@
+import { admit } from '../../src/admission/admit.ts';
+import type { Mode } from '../../src/core/dimension.ts';
+import type { EffectiveJob, EffectivePermissions, Origin, PathRule, ResourceLimits } from '../../src/core/job.ts';
+import type { ExecutorCapabilities, ExecutorPlan } from '../../src/core/plan.ts';
+
+/** A job of the tests: what differs from one to the next. */
+export interface NativeJob {
+  readonly argv: readonly [string, ...string[]];
+  readonly workspace: string;
+  readonly home: string;
+  readonly mode: Mode;
+  /** Default: the system, toolchains and the workspace. host: everything that the user can read, the real home with private writes. */
+  readonly root?: 'projected' | 'host';
+  /** Default: deny. */
+  readonly network?: 'public' | 'deny';
+  readonly limits?: ResourceLimits;
+  readonly env?: Readonly<Record<string, string>>;
+  /** Absolute paths of direct shares. */
+  readonly direct?: readonly string[];
+  /** Absolute paths inside the workspace that may be read and not written. */
+  readonly denyWrite?: readonly string[];
+  /** Absolute paths outside the workspace that may be read. */
+  readonly allowRead?: readonly string[];
+}
+
+const ORIGIN: Origin = { layer: 'flag', name: 'test' };
+
+function literal(pattern: string): PathRule {
+  return { pattern, literal: true, origin: ORIGIN };
+}
+
+/** Every dimension that the native executor knows is requested, whatever the mode, so that every control is planned. */
+export function effectiveJob(job: NativeJob): EffectiveJob {
+  const projected = (job.root ?? 'projected') === 'projected';
+  const permissions: EffectivePermissions = {
+    fileRead: {
+      requested: true,
+      root: projected ? 'projected' : 'host',
+      home: projected ? 'private' : 'real',
+      allow: (job.allowRead ?? []).map(literal),
+      deny: [],
+    },
+    fileWrite: { requested: true, stage: [job.workspace], direct: (job.direct ?? []).map(literal), deny: (job.denyWrite ?? []).map(literal) },
+    network: {
+      requested: true,
+      kind: job.network ?? 'deny',
+      defaultAllow: job.network === 'public',
+      allow: [],
+      deny: [],
+      hostPorts: [],
+      publish: [],
+    },
+    subprocess: { requested: true, kind: 'contained', allow: [] },
+    credentials: {
+      requested: true,
+      environment: { HOME: job.home, PATH: '/usr/local/bin:/usr/bin:/bin', ...job.env },
+      visible: [],
+      secrets: [],
+      agentSockets: [],
+    },
+    models: { requested: false },
+    tools: { requested: false },
+    resources: { requested: true, limits: job.limits ?? {} },
+  };
+  return {
+    name: undefined,
+    mode: job.mode,
+    argv: job.argv,
+    cwd: job.workspace,
+    workspace: job.workspace,
+    home: job.home,
+    executor: 'native',
+    image: undefined,
+    waived: [],
+    permissions,
+    layers: [],
+    warnings: [],
+  };
+}
+
+/** The plan that admission makes. Throws when it refuses. */
+export function planOf(job: NativeJob, capabilities: ExecutorCapabilities): ExecutorPlan {
+  const admission = admit(effectiveJob(job), [capabilities]);
+  if (admission.kind === 'refused') throw new Error(`refused: ${admission.refusal.reason} ${JSON.stringify(admission.refusal.rows)}`);
+  return admission.plan;
+}
