@@ -23,7 +23,15 @@ export async function build({ types = false, clean = false } = {}) {
     rmSync(DIST, { recursive: true, force: true });
   }
   mkdirSync(CHUNKS, { recursive: true });
-  const shared = { absWorkingDir: ROOT, platform: 'node', target: 'node20', minifySyntax: true, minifyWhitespace: true, legalComments: 'none', logLevel: 'warning' };
+  const shared = {
+    absWorkingDir: ROOT,
+    platform: 'node',
+    target: 'node20',
+    minifySyntax: true,
+    minifyWhitespace: true,
+    legalComments: 'none',
+    logLevel: 'warning',
+  };
   const library = await bundleLibrary(esbuild, shared);
   const command = await bundleCommand(esbuild, shared);
   const files = [

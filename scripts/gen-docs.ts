@@ -243,7 +243,10 @@ function capabilityPage(): string {
   const abilities: readonly (readonly string[])[] = [
     ...(['public', 'deny', 'selective'] as const).map((kind) => [`network, ${kind}`, ...DOCUMENTED.map((one) => yes(one.network[kind]))]),
     ...(['contained', 'listed', 'none'] as const).map((kind) => [`programs, ${kind}`, ...DOCUMENTED.map((one) => yes(one.subprocess[kind]))]),
-    ...(['memory', 'cpus', 'processes', 'swap'] as const).map((limit) => [`limit of the whole tree, ${limit}`, ...DOCUMENTED.map((one) => yes(one.limits[limit]))]),
+    ...(['memory', 'cpus', 'processes', 'swap'] as const).map((limit) => [
+      `limit of the whole tree, ${limit}`,
+      ...DOCUMENTED.map((one) => yes(one.limits[limit])),
+    ]),
   ];
   const names = DOCUMENTED.map(({ executor }) => executor);
   const controls = CONTROLS.map((control) => {

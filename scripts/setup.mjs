@@ -163,7 +163,11 @@ function installModules() {
   if (headers !== undefined && env.npm_config_nodedir === undefined) {
     env.npm_config_nodedir = headers;
   }
-  const result = spawnSync('npm', ['ci', '--no-audit', '--no-fund', '--no-update-notifier', '--loglevel=error'], { cwd: ROOT, env, stdio: ['ignore', 'inherit', 'inherit'] });
+  const result = spawnSync('npm', ['ci', '--no-audit', '--no-fund', '--no-update-notifier', '--loglevel=error'], {
+    cwd: ROOT,
+    env,
+    stdio: ['ignore', 'inherit', 'inherit'],
+  });
   if (result.status !== 0) {
     const tools = missingPackages({ tests: false, install: true });
     const remedy =

@@ -17,10 +17,10 @@ const NPM_INSTALL = ['npm', 'install', '--offline', '--foreground-scripts', '--n
 
 /** What the install script may get and still have got nothing: these writes are staged or thrown away. */
 const KEPT_AWAY = {
-  'plant .git/hooks/pre-commit': 'staged, not in your tree; apply refuses it without --allow-exec',
-  'plant .husky/pre-commit': 'staged, not in your tree; apply refuses it without --allow-exec',
-  'append to ~/.bashrc': 'written to the private home, thrown away',
-  'append to .bashrc by its full path': 'written to the private home, thrown away',
+  'plant .git/hooks/pre-commit': 'staged; apply needs --allow-exec',
+  'plant .husky/pre-commit': 'staged; apply needs --allow-exec',
+  'append to ~/.bashrc': 'private home, thrown away',
+  'append to .bashrc by its full path': 'private home, thrown away',
   'fork without end': 'all of them ended with the run',
 };
 /** Not tried without a sandbox: they could hurt this machine, need rights that few have, or leave it. */
@@ -175,7 +175,7 @@ async function sandboxed() {
 
 function verdict(open, boxed) {
   title('Verdict');
-  console.log(`  ${'ATTEMPT'.padEnd(38)} WITHOUT      UNDER JOB`);
+  console.log(`  ${'ATTEMPT'.padEnd(35)} WITHOUT    UNDER JOB`);
   let stopped = 0;
   for (const name of attemptNames()) {
     const outcome = boxed.get(name);
@@ -185,7 +185,7 @@ function verdict(open, boxed) {
     const words =
       outcome === undefined ? 'was not tried' : succeeded ? (KEPT_AWAY[name] ?? `GOT THROUGH: ${outcome.slice(3)}`) : outcome.replace(/^failed /, '');
     console.log(
-      `  ${name.padEnd(38)} ${(NOT_IN_THE_OPEN.includes(name) ? 'not tried' : open.get(name)?.startsWith('ok ') ? 'succeeded' : 'failed').padEnd(12)} ${words}`,
+      `  ${name.padEnd(35)} ${(NOT_IN_THE_OPEN.includes(name) ? 'not tried' : open.get(name)?.startsWith('ok ') ? 'succeeded' : 'failed').padEnd(10)} ${words}`,
     );
     expect(fine, `"${name}": ${words}`);
   }

@@ -1,9 +1,11 @@
 import { createHash } from 'node:crypto';
-import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, realpathSync, statSync, type Dirent } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { arch } from 'node:process';
+import { ProofrunError } from '../../src/core/errors.ts';
 import type { PathRule } from '../../src/core/job.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
+import { compileMatcher, literalBase } from '../../src/policy/path-rule.ts';
 import { parseMountinfo, type MountLine } from './mountinfo.ts';
 import { NO_SHADOW, shadowOf, type Shadow } from './shadow.host.ts';
 import { mountsBelow, projectTree, type Projected, type Projection } from './projection.host.ts';
@@ -200,10 +202,38 @@ function safeReaddir(path: string): readonly string[] {
   }
 }
 
-function baseOfGlob(rule: PathRule): string {
-  if (rule.literal) return rule.pattern;
-  const cut = rule.pattern.search(/[*?[{]/);
-  return cut < 0 ? rule.pattern : dirname(`${rule.pattern.slice(0, cut)}x`);
+/** More than this is no list of grants any more. */
+const MOST_GLOB_ENTRIES = 50_000;
+
+/** What a read grant names now: itself, or the outermost matches of a glob. Links are not followed. Throws ERR_LAUNCH when the glob spans too much. */
+function grantedPaths(rule: PathRule): readonly string[] {
+  if (rule.literal) return existsSync(rule.pattern) ? [rule.pattern] : [];
+  const matches = compileMatcher(rule);
+  const found: string[] = [];
+  let seen = 0;
+  const visit = (directory: string): void => {
+    for (const entry of safeEntries(directory)) {
+      if (++seen > MOST_GLOB_ENTRIES) {
+        throw new ProofrunError('ERR_LAUNCH', {
+          message: `the read grant ${rule.pattern} spans more than ${MOST_GLOB_ENTRIES} entries`,
+          hint: 'name the directories that the job needs: --allow-read PATH',
+        });
+      }
+      const path = join(directory, entry.name);
+      if (matches(path)) found.push(path);
+      else if (entry.isDirectory()) visit(path);
+    }
+  };
+  visit(literalBase(rule));
+  return found;
+}
+
+function safeEntries(path: string): readonly Dirent[] {
+  try {
+    return readdirSync(path, { withFileTypes: true });
+  } catch {
+    return [];
+  }
 }
 
 /** Drops paths that another one of the list covers. */
@@ -283,7 +313,7 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
     ? outermost([
         ...SYSTEM_ROOTS.filter((path) => existsSync(path)),
         ...toolchainPaths(permissions.credentials.environment['PATH'] ?? '', job.workspace, job.home),
-        ...permissions.fileRead.allow.map(baseOfGlob).filter((path) => existsSync(path)),
+        ...permissions.fileRead.allow.flatMap(grantedPaths),
         ...(covered(job.workspace) ? [] : [job.workspace]),
       ])
     : readdirSync('/').map((name) => `/${name}`);

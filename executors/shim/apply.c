@@ -274,7 +274,8 @@ static void read_plan(const char *path, struct plan *plan) {
     o->source = take_u8(&r);
     o->link = take_u32(&r);
     o->source_path = take_text(&r);
-    bool good = o->kind >= OP_ADD && o->kind <= OP_ATTRIBUTES && o->root < plan->root_count && plain_path(o->path) &&
+    bool itself = o->kind == OP_ATTRIBUTES && strcmp(o->path.at, ".") == 0; /* the root's own attributes */
+    bool good = o->kind >= OP_ADD && o->kind <= OP_ATTRIBUTES && o->root < plan->root_count && (itself || plain_path(o->path)) &&
                 (o->parent_operation == NO_OPERATION || o->parent_operation < plan->operation_count) && o->source <= FROM_LINK &&
                 (o->source != FROM_LINK || o->link < i) && ((o->source != FROM_LAYER && o->source != FROM_TREE) || plain_path(o->source_path));
     bool wants_before = o->kind != OP_ADD, wants_after = o->kind != OP_DELETE;

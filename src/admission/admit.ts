@@ -32,7 +32,7 @@ export function admit(job: EffectiveJob, capabilities: readonly ExecutorCapabili
   const needed = neededOf(job, waived);
   const { order, refused } = choicesFor(job, capabilities);
   const candidates = order.filter(({ capabilities: one }) => one.available).map(({ capabilities: one, why }) => candidateOf(job, one, why, needed));
-  if (candidates.length === 0) return { kind: 'refused', job, refusal: unavailable(job, needed, order, refused) };
+  if (candidates.length === 0) return { kind: 'refused', job, refusal: unavailable(job, needed, { order, refused }, capabilities) };
 
   const complete = candidates.find((candidate) => candidate.missing.length === 0);
   const [first] = candidates;
@@ -52,12 +52,19 @@ export function admit(job: EffectiveJob, capabilities: readonly ExecutorCapabili
   return { kind: 'admitted', plan };
 }
 
-/** What must be planned before and enforced at the gate and at the end. None in default mode. */
+/**
+ * What must be planned before and enforced at the gate and at the end. None in default mode. A network that the person opened whole has nothing to
+ * enforce: under --safe it is left out, with a warning; --strict refuses it.
+ */
 function neededOf(job: EffectiveJob, waived: readonly Dimension[]): readonly Dimension[] {
   if (job.mode === 'default') return [];
-  return DIMENSIONS.filter(
+  return DIMENSIONS.filter((dimension) => !(dimension === 'network' && opensNetwork(job))).filter(
     (dimension) => CONTAINMENT_DIMENSIONS.some((one) => one === dimension) || (isRequested(job, dimension) && !waived.includes(dimension)),
   );
+}
+
+function opensNetwork({ mode, permissions }: EffectiveJob): boolean {
+  return mode === 'safe' && permissions.network.kind === 'public';
 }
 
 function waivedOf(job: EffectiveJob): readonly Dimension[] {
@@ -104,6 +111,7 @@ function candidateOf(job: EffectiveJob, capabilities: ExecutorCapabilities, why:
     };
     warnings.push(`network: ${reason}; it is closed, and the ${asked} can't be reached`);
   }
+  if (opensNetwork(effective)) warnings.push('network is open whole, as the job asks: nothing of it is enforced');
   const missing = DIMENSIONS.filter((dimension) => {
     const { level } = dimensions[dimension];
     if (job.mode !== 'default') return needed.includes(dimension) && level !== 'planned';
@@ -154,11 +162,15 @@ function refusalOf(job: EffectiveJob, candidate: Candidate | undefined, needed: 
   };
 }
 
-function unavailable(job: EffectiveJob, needed: readonly Dimension[], order: readonly Choice[], refused: string | undefined): Refusal {
+function unavailable(
+  job: EffectiveJob,
+  needed: readonly Dimension[],
+  { order, refused }: { readonly order: readonly Choice[]; readonly refused: string | undefined },
+  capabilities: readonly ExecutorCapabilities[],
+): Refusal {
   const reasons = order.map(({ capabilities: one }) => `${one.executor}: ${one.reason ?? 'not available'}${one.remedy === undefined ? '' : `; ${one.remedy}`}`);
   const reason = refused ?? (reasons.length === 0 ? `no executor named ${job.executor} is here` : `no executor can run here. ${reasons.join('. ')}`);
   const dimensions = needed.length > 0 ? needed : CONTAINMENT_DIMENSIONS;
-  const capabilities = order.map((one) => one.capabilities);
   return {
     reason,
     rows: dimensions.map((dimension) => ({
@@ -174,7 +186,9 @@ function unavailable(job: EffectiveJob, needed: readonly Dimension[], order: rea
 
 /** Executors that are here now and could plan a dimension of this job. */
 function enforcers(job: EffectiveJob, dimension: Dimension, capabilities: readonly ExecutorCapabilities[]): readonly ExecutorId[] {
-  return capabilities.filter((one) => one.available && planDimensions(job, one)[dimension].level === 'planned').map((one) => one.executor);
+  return capabilities
+    .filter((one) => one.available && (job.image === undefined || one.images === true) && planDimensions(job, one)[dimension].level === 'planned')
+    .map((one) => one.executor);
 }
 
 function withChange(

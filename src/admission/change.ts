@@ -1,7 +1,8 @@
 import { CONTAINMENT_DIMENSIONS, type Dimension } from '../core/dimension.ts';
 import type { EffectiveJob } from '../core/job.ts';
-import { quoteWord } from '../policy/workspace.ts';
 import type { DimensionPlan, ExecutorCapabilities, ExecutorId, RefusalRow } from '../core/plan.ts';
+import { formatOrigin } from '../policy/rules.ts';
+import { quoteWord } from '../policy/workspace.ts';
 
 type Change = NonNullable<RefusalRow['change']>;
 
@@ -16,32 +17,30 @@ export function changeFor(
   const file = job.layers.find((layer) => layer.kind === 'job')?.source;
   const what = file === undefined ? `-- ${job.argv.map(quoteWord).join(' ')}` : quoteWord(file);
   const run = (flags: string): string => `job run ${flags}${flags === '' ? '' : ' '}${what}`;
-  const mode = `--${job.mode}`;
+  const mode = job.mode === 'default' ? '' : `--${job.mode} `;
   const [other] = enforcers;
-  if (other !== undefined) return { command: run(`${mode} --executor ${other}`), givesUp: 'nothing: the same rules on another executor' };
+  if (other !== undefined) return { command: run(`${mode}--executor ${other}`), givesUp: 'nothing: the same rules on another executor' };
   const remedy = capabilities.find((one) => !one.available && one.remedy !== undefined)?.remedy;
   if (plan === undefined && remedy !== undefined) return { command: 'job doctor', givesUp: `nothing: it explains the remedy (${remedy})` };
   if (dimension === 'network' && job.permissions.network.kind === 'selective') {
-    return { command: run(`${mode} --no-net`), givesUp: 'the network: none of the allowed hosts can be reached' };
+    return { command: run(`${mode}--no-net`), givesUp: 'the network: none of the allowed hosts can be reached' };
   }
   if (dimension === 'subprocess' && job.permissions.subprocess.kind !== 'contained') {
     const { defaultOrigin } = job.permissions.subprocess;
-    const where =
-      defaultOrigin?.file === undefined
-        ? 'the subprocess section'
-        : `${defaultOrigin.file}${defaultOrigin.line === undefined ? '' : `:${String(defaultOrigin.line)}`}`;
+    const where = defaultOrigin === undefined ? 'the subprocess section' : formatOrigin(defaultOrigin);
     return {
-      command: run(job.mode === 'strict' ? '--strict' : '--safe'),
+      command: run(mode.trim()),
       givesUp: `the list of programs: take ${where} out first; any program then runs, contained`,
     };
   }
-  if (job.mode === 'safe' && !CONTAINMENT_DIMENSIONS.some((one) => one === dimension)) {
-    return { command: run(`--safe --degrade ${dimension}`), givesUp: GIVEN_UP[dimension] };
+  const lower = job.modeOrigin?.file === undefined ? '' : `; take the mode out of ${formatOrigin(job.modeOrigin)} first`;
+  if (job.mode !== 'default' && !CONTAINMENT_DIMENSIONS.some((one) => one === dimension)) {
+    const strict = job.mode === 'strict';
+    return { command: run(`--safe --degrade ${dimension}`), givesUp: `${strict ? '--strict, and ' : ''}${GIVEN_UP[dimension]}${strict ? lower : ''}` };
   }
-  if (job.mode === 'strict' && !CONTAINMENT_DIMENSIONS.some((one) => one === dimension)) {
-    return { command: run(`--safe --degrade ${dimension}`), givesUp: `--strict, and ${GIVEN_UP[dimension]}` };
+  if (job.mode !== 'default') {
+    return { command: run(''), givesUp: `${mode.trim()}: what is missing is recorded as a warning and the command runs without it${lower}` };
   }
-  if (job.mode !== 'default') return { command: run(''), givesUp: `${mode}: what is missing is recorded as a warning and the command runs without it` };
   return { command: run('--executor host'), givesUp: 'isolation: the command runs as you, with your files and network' };
 }
 

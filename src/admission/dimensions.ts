@@ -106,7 +106,7 @@ function draftFileWrite({ permissions: { fileWrite, fileRead } }: EffectiveJob):
   );
 }
 
-function draftNetwork({ permissions: { network } }: EffectiveJob, capabilities: ExecutorCapabilities): Draft {
+function draftNetwork({ mode, permissions: { network } }: EffectiveJob, capabilities: ExecutorCapabilities): Draft {
   switch (network.kind) {
     case 'deny':
       return capabilities.network.deny
@@ -118,6 +118,7 @@ function draftNetwork({ permissions: { network } }: EffectiveJob, capabilities: 
         ? planned(['network_namespace', 'host_sockets'], 'the listed hosts by name; nothing else')
         : unsupported(`the ${capabilities.executor} executor can open the network or close it, not open it for chosen hosts`);
     case 'public':
+      if (mode === 'strict') return unsupported('--strict enforces what is asked, and an open network has nothing to enforce');
       return capabilities.network.public
         ? planned(['network_public'], 'nothing is restricted: every address that this machine reaches, its own services included')
         : unsupported(`the ${capabilities.executor} executor can't give the job the network`);

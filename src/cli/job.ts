@@ -35,7 +35,8 @@ const context: CliContext = {
     },
   },
   get columns() {
-    const width = isatty(1) ? process.stdout.columns : isatty(2) ? process.stderr.columns : WIDEST;
+    // 0: a terminal that nobody has told its size.
+    const width = (isatty(1) ? process.stdout.columns : isatty(2) ? process.stderr.columns : 0) || WIDEST;
     return Math.min(WIDEST, Math.max(NARROWEST, width));
   },
   clock: Date.now,

@@ -138,6 +138,8 @@ export interface LayerRecord {
 export interface EffectiveJob {
   readonly name: string | undefined;
   readonly mode: Mode;
+  /** Who asked for the mode; absent for the default one. */
+  readonly modeOrigin?: Origin;
   readonly argv: readonly [string, ...string[]];
   /** Absolute. Inside the workspace. */
   readonly cwd: string;

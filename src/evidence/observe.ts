@@ -79,6 +79,9 @@ function judge(requirement: ReceiptRequirement, facts: FactIndex): RequirementOu
   return { id: requirement.id, control: requirement.control, phase: requirement.phase, kind, status };
 }
 
+/** Controls that open something and restrict nothing: their receipts are owed at the gate, and never make a level. */
+const OPENING: ReadonlySet<string> = new Set<ControlId>(['network_public']);
+
 /**
  * The levels, from receipts alone: enforced when something is owed and everything owed was taken and matches, else unenforced.
  * Scopes are words; they decide nothing. Works on receipts of this process and on recorded ones, so `job verify` repeats it offline.
@@ -91,7 +94,8 @@ export function deriveObservations(
   const facts = indexFacts(receipts);
   return perDimension((dimension) => {
     const outcomes = requirements.filter((one) => one.dimension === dimension).map((one) => judge(one, facts));
-    const enforced = outcomes.length > 0 && outcomes.every((one) => one.status === 'matched');
+    const restricts = outcomes.some((one) => !OPENING.has(one.control));
+    const enforced = restricts && outcomes.every((one) => one.status === 'matched');
     return { level: enforced ? 'enforced' : 'unenforced', scope: scopes[dimension], outcomes };
   });
 }

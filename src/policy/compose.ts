@@ -1,7 +1,7 @@
 import { isAbsolute, posix } from 'node:path';
 import { CONTAINMENT_DIMENSIONS, raiseMode, type Mode } from '../core/dimension.ts';
 import { ProofrunError } from '../core/errors.ts';
-import type { EffectiveJob, EffectivePermissions, LayerRecord } from '../core/job.ts';
+import type { EffectiveJob, EffectivePermissions, LayerRecord, Origin } from '../core/job.ts';
 import { ceilingError, type Violation } from './ceiling.ts';
 import { composeCredentials } from './compose-credentials.ts';
 import { composeFileRead, composeFileWrite } from './compose-files.ts';
@@ -71,7 +71,7 @@ export interface ComposeInput {
  */
 export function composeJob(input: ComposeInput): EffectiveJob {
   const { request, host, workspace, jobFile } = input;
-  const mode = effectiveMode(input);
+  const { mode, origin: modeOrigin } = effectiveMode(input);
   const argv = commandOf(input);
   const workspaceBase: PathBase = { home: host.home, directory: workspace.workspace };
   const sensitive = sensitivePaths(input.sensitive, workspaceBase);
@@ -148,6 +148,7 @@ export function composeJob(input: ComposeInput): EffectiveJob {
   return {
     name: request.name ?? jobFile?.parsed.name?.value,
     mode,
+    ...(modeOrigin === undefined ? {} : { modeOrigin }),
     argv,
     cwd: workspace.cwd,
     workspace: workspace.workspace,
@@ -173,12 +174,26 @@ function workspaceWarnings(workspace: WorkspaceFacts): readonly string[] {
   return strange === undefined ? [] : [`.git points to ${strange}, which does not know this directory: it is not opened, and git does not work in the job`];
 }
 
-/** The highest mode that the flag, the job file or a policy asks for. */
-export function effectiveMode(input: Pick<ComposeInput, 'request' | 'jobFile' | 'policies'>): Mode {
-  return [input.request.mode, input.jobFile?.parsed.mode?.value, ...input.policies.map((policy) => policy.compiled.mode?.value)].reduce<Mode>(
-    (mode, one) => raiseMode(mode, one ?? 'default'),
-    'default',
-  );
+/** The highest mode that the flag, the job file or a policy asks for, and who asked first. */
+export function effectiveMode(input: Pick<ComposeInput, 'request' | 'jobFile' | 'policies'>): { readonly mode: Mode; readonly origin?: Origin } {
+  const { request, jobFile, policies } = input;
+  const asked: readonly { readonly mode: Mode; readonly origin: Origin }[] = [
+    ...(request.mode === undefined ? [] : [{ mode: request.mode, origin: { layer: 'flag' as const, name: `--${request.mode}` } }]),
+    ...(jobFile?.parsed.mode === undefined
+      ? []
+      : [
+          {
+            mode: jobFile.parsed.mode.value,
+            origin: { layer: 'job' as const, name: jobFile.parsed.file, file: jobFile.parsed.file, line: jobFile.parsed.mode.line },
+          },
+        ]),
+    ...policies.flatMap(({ layer, compiled }) =>
+      compiled.mode === undefined ? [] : [{ mode: compiled.mode.value, origin: { layer, name: compiled.name, file: compiled.file, line: compiled.mode.line } }],
+    ),
+  ];
+  const mode = asked.reduce<Mode>((highest, one) => raiseMode(highest, one.mode), 'default');
+  const origin = mode === 'default' ? undefined : asked.find((one) => one.mode === mode)?.origin;
+  return { mode, ...(origin === undefined ? {} : { origin }) };
 }
 
 function commandOf(input: ComposeInput): readonly [string, ...string[]] {

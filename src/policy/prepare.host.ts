@@ -69,7 +69,7 @@ export async function prepareJob(request: JobRequest, caller: CallerFacts, trust
 
   const jobParts = jobFile === undefined ? {} : { jobFile: { parsed: jobFile.parsed, directory: jobFile.directory } };
   const argv = request.argv.length > 0 ? request.argv : (jobFile?.parsed.command?.value ?? []);
-  const mode = effectiveMode({ request, ...jobParts, policies });
+  const { mode } = effectiveMode({ request, ...jobParts, policies });
   const chosen = mode === 'default' ? undefined : await profileOfProgram(argv[0], workspace.cwd, workspace.workspace, caller, presets);
   const allProfiles: readonly ProfileLayer[] =
     chosen === undefined || profiles.some((profile) => profile.compiled.name === chosen.name)

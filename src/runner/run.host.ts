@@ -101,7 +101,6 @@ async function live(run: LiveRun): Promise<RunResult> {
 /** Directory, stage, sandbox: up to the moment at which the sandbox waits. Undefined: something ended the run before. */
 async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
   makeRunDirectory(run.paths);
-  run.notify('run.preparing');
   const { io, onOutput } = run.options;
   built.streams = openStreams({ directory: run.paths.directory, io, keptBytes: run.job.permissions.resources.limits.outputKeptBytes, control: run.control, onOutput });
   built.executor = await run.parts.executor(run.plan.executor);
@@ -148,9 +147,9 @@ async function gateAndCommand(run: LiveRun, session: Session, built: Built): Pro
   const cancel = wallTimeMs === undefined ? undefined : startTimer(wallTimeMs, () => cause.settle({ kind: 'timeout', afterMs: wallTimeMs }));
   recordRunning(run, built.startedMs);
   await run.at('running');
-  await cause.settled;
+  const ending = await cause.settled;
   cancel?.();
-  run.notify('command.ended');
+  run.notify('command.ended', { ending: ending.kind, ...(ending.kind === 'exit' ? { code: ending.code } : ending.kind === 'signal' ? { signal: ending.signal } : {}) });
   await run.at('exited');
 }
 

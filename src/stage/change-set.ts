@@ -5,6 +5,9 @@ import { checkPreimage, type AppliedState, type RestoredState } from './preimage
 import type { Preimage } from './preimage.ts';
 import { leavesRoot } from './symlink-target.ts';
 
+/** The staged root itself, in which only attributes can change. */
+const ROOT_PATH = '.' as BytePath;
+
 /** A change with everything that a diff or an apply needs and that no record has to keep. */
 export interface StagedEntry {
   readonly change: Change;
@@ -121,6 +124,11 @@ function countLines(kind: ChangeKind, before: LayerFacts | undefined, after: Lay
   return { added: linesOf(after), removed: linesOf(before) };
 }
 
+/** Where the job has a single id, an owner that differs comes from the layer and not from the job: the file's own stays. */
+function ownerOf(before: LayerFacts | undefined, after: LayerFacts, ownership: 'compare' | 'ignore'): { readonly uid: number; readonly gid: number } {
+  return ownership === 'ignore' && before !== undefined ? { uid: before.uid, gid: before.gid } : { uid: after.uid, gid: after.gid };
+}
+
 interface Draft {
   readonly path: BytePath;
   readonly from: BytePath | undefined;
@@ -186,9 +194,8 @@ function spreadConflicts(drafts: readonly Draft[]): Draft[] {
   for (const draft of drafts) {
     if (draft.conflict === undefined) continue;
     for (const path of draft.from === undefined ? [draft.path] : [draft.path, draft.from]) {
-      for (let above = parentOf(path); above !== ''; above = parentOf(above)) {
-        if (!below.has(above)) below.set(above, path);
-      }
+      // Who has a reason already has given it to all above.
+      for (let above = parentOf(path); above !== '' && !below.has(above); above = parentOf(above)) below.set(above, path);
     }
   }
   return drafts.map((draft) => {
@@ -230,8 +237,14 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
 
   const drafts: Draft[] = [];
   for (const entry of input.entries) {
-    const { path, before, source } = entry;
-    if (path === '' || input.applied.has(path)) continue;
+    const { before, source } = entry;
+    const path = entry.path === '' ? ROOT_PATH : entry.path;
+    if (input.applied.has(path)) continue;
+    if (path === ROOT_PATH) {
+      if (before === undefined || kindOf(before, entry.after, input.ownership) !== 'attributes') continue;
+      drafts.push({ path, from: undefined, kind: 'attributes', before, after: entry.after, source: undefined, conflict: check.conflictAtRoot(before) });
+      continue;
+    }
     // What shows through from a moved directory but was hidden was never in the job's view.
     const after = source !== undefined && check.isHidden(source) ? undefined : entry.after;
     const kind = kindOf(before, after, input.ownership);
@@ -255,7 +268,7 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
       encoding,
       kind,
       ...(before === undefined ? {} : { before: publicFacts(before) }),
-      ...(after === undefined ? {} : { after: publicFacts(after) }),
+      ...(after === undefined ? {} : { after: { ...publicFacts(after), ...ownerOf(before, after, input.ownership) } }),
       ...(from === undefined ? {} : { from: encodePath(from, encoding) }),
       binary: before?.hasNul === true || after?.hasNul === true,
       addedLines: lines.added,

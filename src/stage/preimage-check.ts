@@ -1,4 +1,4 @@
-import { ancestorsOf, isWithin, lossyTextOf, type BytePath } from './byte-path.ts';
+import { lossyTextOf, parentOf, type BytePath } from './byte-path.ts';
 import { compareMoments, type LayerFacts, type Moment } from './entry-facts.ts';
 import type { Preimage } from './preimage.ts';
 
@@ -31,6 +31,8 @@ export interface PreimageContext {
 export interface PreimageCheck {
   /** Why the tree at this path isn't what it was when the run began, in words; undefined when it is. */
   conflictAt(path: BytePath, before: LayerFacts | undefined, attributesOnly: boolean): string | undefined;
+  /** Why the root's own attributes aren't what they were. */
+  conflictAtRoot(before: LayerFacts): string | undefined;
   isHidden(path: BytePath): boolean;
 }
 
@@ -44,7 +46,14 @@ export function checkPreimage(context: PreimageContext): PreimageCheck {
   const { preimage, applied } = context;
   const hidden = new Set<string>(context.hidden);
 
-  const isHidden = (path: BytePath): boolean => hidden.size > 0 && (hidden.has(path) || ancestorsOf(path).some((above) => hidden.has(above)));
+  // Each path asks its parent's answer only: a chain of thousands of directories costs no more than their number.
+  const hiddenKnown = new Map<BytePath, boolean>();
+  const isHidden = (path: BytePath): boolean => {
+    if (hidden.size === 0 || path === '') return false;
+    const found = hiddenKnown.get(path) ?? (hidden.has(path) || isHidden(parentOf(path)));
+    hiddenKnown.set(path, found);
+    return found;
+  };
 
   const identity = (path: BytePath, now: LayerFacts | undefined): string | undefined => {
     const done = applied.get(path);
@@ -78,27 +87,33 @@ export function checkPreimage(context: PreimageContext): PreimageCheck {
   };
 
   const known = new Map<BytePath, string | undefined>();
-  const ancestor = (path: BytePath): string | undefined => {
-    if (known.has(path)) {
-      return known.get(path);
-    }
-    const now = context.now(path);
-    const found = identity(path, now);
+  /** Why a directory, or one above it, isn't the one that it was. */
+  const replacedAt = (path: BytePath): string | undefined => {
+    if (path === '') return undefined;
+    if (known.has(path)) return known.get(path);
+    const above = replacedAt(parentOf(path));
+    const now = above === undefined ? context.now(path) : undefined;
+    const found = above === undefined ? identity(path, now) : undefined;
     const name = lossyTextOf(path);
-    const reason = found !== undefined ? `the directory ${name} was ${found}` : now?.unreadable === true ? `the directory ${name} can't be read` : undefined;
+    const reason = above ?? (found !== undefined ? `the directory ${name} was ${found}` : now?.unreadable === true ? `the directory ${name} can't be read` : undefined);
     known.set(path, reason);
     return reason;
+  };
+
+  // The ctime of a directory moves with every entry; its attributes were recorded instead.
+  const attributesDiffer = (path: BytePath, before: LayerFacts): string | undefined => {
+    const was = preimage.directory(path);
+    const same = was !== undefined && was.mode === before.mode && was.uid === before.uid && was.gid === before.gid;
+    return same ? undefined : `its attributes were changed ${SINCE}`;
   };
 
   const conflictAt = (path: BytePath, before: LayerFacts | undefined, attributesOnly: boolean): string | undefined => {
     if (before !== undefined && isHidden(path)) {
       return 'the job could not see what is here';
     }
-    for (const above of ancestorsOf(path)) {
-      const reason = ancestor(above);
-      if (reason !== undefined) {
-        return reason;
-      }
+    const replaced = replacedAt(parentOf(path));
+    if (replaced !== undefined) {
+      return replaced;
     }
     if (before?.unstable === true) {
       return 'it changed while it was read';
@@ -114,10 +129,7 @@ export function checkPreimage(context: PreimageContext): PreimageCheck {
       return undefined;
     }
     if (before.type === 'directory') {
-      // The ctime of a directory moves with every entry; its attributes were recorded instead.
-      const was = preimage.directory(path);
-      const same = was !== undefined && was.mode === before.mode && was.uid === before.uid && was.gid === before.gid;
-      return attributesOnly && !same ? `its attributes were changed ${SINCE}` : undefined;
+      return attributesOnly ? attributesDiffer(path, before) : undefined;
     }
     const restored = context.restored.get(path);
     if (restored !== undefined && restored.dev === before.dev && restored.ino === before.ino && compareMoments(restored.ctime, before.ctime) === 0) {
@@ -128,7 +140,7 @@ export function checkPreimage(context: PreimageContext): PreimageCheck {
     }
     return context.clockFellBack ? `the clock was set back ${SINCE}, so its time proves nothing` : undefined;
   };
-  return { conflictAt, isHidden };
+  return { conflictAt, conflictAtRoot: (before) => attributesDiffer('' as BytePath, before), isHidden };
 }
 
 /** Clocks read together on this machine. */
@@ -148,9 +160,4 @@ export function clockFellBack(preimage: Preimage, now: ClockReading): boolean {
     return now.realMinusBootNs < preimage.realMinusBootNs - toleranceNs;
   }
   return now.realMs < preimage.t0.seconds * 1000;
-}
-
-/** Paths that lie in one of the given directories, or are one of them. */
-export function withinAny(path: BytePath, directories: readonly BytePath[]): boolean {
-  return directories.some((directory) => isWithin(path, directory));
 }

@@ -133,8 +133,8 @@ function close(chosen: Set<StagedEntry>, entries: readonly StagedEntry[], exclud
     if (entry.after === undefined) continue;
     for (let above = parentOf(entry.path); above !== ''; above = parentOf(above)) {
       const maker = byPath.get(key(entry.change.root, above));
-      if (maker === undefined || chosen.has(maker)) continue;
-      if (maker.change.kind !== 'added' && maker.change.kind !== 'type_changed') continue;
+      // A directory that is there, or that is taken already with all that it needs: nothing above it is missing.
+      if (maker === undefined || chosen.has(maker) || (maker.change.kind !== 'added' && maker.change.kind !== 'type_changed')) break;
       chosen.add(maker);
       notes.push({ path: displayPath(maker), because: `${displayPath(entry)} lies in it` });
     }

@@ -64,7 +64,8 @@ describeUsers('job run', (user) => {
     expect(ended).toMatchObject({ code: 0, stdout: 'done\n' });
     const review = await lab.job(['status', '--review', '--json']);
     const account = JSON.parse(review.stdout) as { bundle: { killed: { name: string }[] } };
-    expect(account.bundle.killed).toMatchObject([{ name: 'sleep' }]);
+    // The shell's child may not have become `sleep` yet.
+    expect(account.bundle.killed.map(({ name }) => name)).toEqual([expect.stringMatching(/^(?:sh|sleep)$/)]);
   });
 
   test('streams pass through exactly, and input arrives', async () => {
@@ -129,7 +130,7 @@ describeUsers('job run', (user) => {
     expect(JSON.parse(readFileSync(join(lab.base, 'result.json'), 'utf8'))).toEqual(result);
     expect(readFileSync(join(lab.base, 'id'), 'utf8')).toBe(`${result.run.id}\n`);
     const kinds = readFileSync(join(lab.base, 'journal'), 'utf8').trim().split('\n').map((line) => (JSON.parse(line) as { kind: string }).kind);
-    expect(kinds).toEqual(['run.recorded', 'run.preparing', 'run.launched', 'gate.decided', 'command.released', 'command.ended', 'run.closed', 'bundle.written', 'run.finished']);
+    expect(kinds).toEqual(['run.recorded', 'run.launched', 'gate.decided', 'command.released', 'command.ended', 'run.closed', 'bundle.written', 'run.finished']);
   });
 
   test('-q says nothing when the command ends, and --dry-run starts nothing', async () => {
@@ -242,9 +243,9 @@ describeUsers('bad input has its own clear error and exit code', (user) => {
     ['a policy file writable by others', ['run', '--policy', './p.yaml', '--', 'true'], 200, /p\.yaml.*writable by others/s, (lab) => chmodSync(lab.write('p.yaml', 'version: 1\n'), 0o666)],
     ['a policy file that is a symlink', ['run', '--policy', './p.yaml', '--', 'true'], 200, /p\.yaml.*symbolic link/s, (lab) => symlinkSync(lab.write('real.yaml', 'version: 1\n'), join(lab.workspace, 'p.yaml'))],
     ['an unreadable store', ['run', '--', 'true'], 209, /proofrun.*open to others/s, (lab) => openDirectory(lab)],
-    ['no command', ['run'], 2, /command/],
+    ['no command', ['run'], 2, /needs .*COMMAND/],
     ['a command that does not exist', ['run', '--safe', '--', 'no-such-program-here'], 127, /not found/],
-    ['a command that may not be executed', ['run', '--safe', '--', './script'], 126, /not executable|cannot be executed/, (lab) => lab.write('script', 'echo\n')],
+    ['a command that may not be executed', ['run', '--safe', '--', './script'], 126, /could not be executed \(EACCES\)/, (lab) => lab.write('script', 'echo\n')],
     ['a name with a newline', ['run', '--name', 'a\nb', '--', 'true'], 2, /name 'a\\nb'/],
     ['a missing id file directory', ['run', '--id-file', 'no/where', '--', 'true'], 2, /--id-file no\/where/],
     ['a journal that is something else', ['run', '--journal', 'notes', '--', 'true'], 2, /is not a journal/, (lab) => lab.write('notes', 'dear diary\n')],

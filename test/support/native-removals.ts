@@ -128,6 +128,17 @@ const withoutNamespace = (flag: number) => (install: Install) =>
     return { ...one, flags: one.flags & ~flag };
   });
 
+/** One hierarchy (cgroup v2) has one file to join; of several (v1) the controller's own is left out. */
+const withoutCgroup = (controller: string) => (install: Install) => {
+  const joined = install.operations.filter((one) => one.op === 'cgroup').length;
+  return operations(install, 'cgroup', (one) => (joined === 1 || one.procs.split('/').some((part) => part.split(',').includes(controller)) ? undefined : one));
+};
+/** Every directory above a path of the sandbox, below the first, which is there. */
+function parents(install: Install, path: string): readonly OuterOperation[] {
+  const parts = path.split('/').slice(1, -1);
+  return parts.slice(1).map((_, index) => ({ op: 'dir', path: `${rootOf(install)}/${parts.slice(0, index + 2).join('/')}`, mode: 0o755, uid: -1, gid: -1 }));
+}
+
 /** One return instruction: allow. struct sock_filter of linux/filter.h, SECCOMP_RET_ALLOW of linux/seccomp.h. */
 const ALLOW_ALL = Uint8Array.from([0x06, 0, 0, 0, 0, 0, 0xff, 0x7f]);
 
@@ -148,8 +159,8 @@ export const REMOVALS: readonly Removal[] = [
     how: 'bubblewrap binds the root of the host instead of the one that was built',
     alter: (install) => argv(install, replaced(['--bind', rootOf(install), '/'], ['--ro-bind', '/', '/'])),
     lost: FILES,
-    // Everything of the host is there, its agents' sockets as well.
-    lostAs: { root: [...FILES, 'credentials'], user: [...FILES, 'credentials'] },
+    // Everything of the host is there: its sockets, its /tmp.
+    lostAs: { root: [...FILES, 'credentials', 'resources'], user: [...FILES, 'credentials', 'resources'] },
   },
   {
     control: 'mount_namespace',
@@ -167,31 +178,27 @@ export const REMOVALS: readonly Removal[] = [
     control: 'mount_namespace',
     how: 'no bubblewrap and no namespace at all',
     alter: (install) => ({
-      operations: install.operations.flatMap((one): OuterOperation[] => {
+      operations: install.operations.flatMap((one): readonly OuterOperation[] => {
         if (one.op === 'listen' || one.op === 'cgroup') return [one];
         return one.op === 'start' ? [{ ...one, argv: ['/proc/self/fd/10', 'inner'] }] : [];
       }),
       // Without no_new_privs the kernel takes a filter from a privileged process only.
-      settings: install.settings.flatMap((one) => {
+      settings: install.settings.flatMap((one): readonly InnerSetting[] => {
         if (one.set === 'seccomp') return [];
         return one.set === 'rights' ? [{ ...one, bits: 0 }] : [one];
       }),
     }),
     apart: true,
-    lost: EVERYTHING.filter((dimension) => dimension !== 'resources'),
+    lost: EVERYTHING,
   },
   {
     control: 'projected_root',
     how: 'a file of the host is copied into the root',
     alter: (install) => {
       const outside = probe(install, 'probe.read.outside');
-      const directories = outside
-        .split('/')
-        .slice(1, -1)
-        .map((_, index, parts) => `/${parts.slice(0, index + 1).join('/')}`);
       return beforeStart(
         install,
-        ...directories.map((path): OuterOperation => ({ op: 'dir', path: `${rootOf(install)}${path}`, mode: 0o755, uid: -1, gid: -1 })),
+        ...parents(install, outside),
         { op: 'copy', source: outside, path: `${rootOf(install)}${outside}`, mode: 0o644, uid: -1, gid: -1 },
       );
     },
@@ -287,6 +294,7 @@ export const REMOVALS: readonly Removal[] = [
     how: 'a network namespace is made',
     network: 'public',
     alter: (install) => operations(install, 'unshare', (one) => ({ ...one, flags: one.flags | CLONE.newNet })),
+    // An open network is never enforced; its receipt is owed all the same.
     lost: ['network'],
   },
   {
@@ -388,7 +396,7 @@ export const REMOVALS: readonly Removal[] = [
   {
     control: 'seccomp',
     how: 'the filter twice',
-    alter: (install) => settings(install, 'seccomp', (one) => one.program === undefined ? undefined : one) ,
+    alter: (install) => ({ ...install, settings: install.settings.flatMap((one): readonly InnerSetting[] => (one.set === 'seccomp' ? [one, one] : [one])) }),
     lost: ['subprocess'],
   },
   {
@@ -421,13 +429,9 @@ export const REMOVALS: readonly Removal[] = [
     how: 'a socket of the host is bound into the sandbox',
     alter: (install) => {
       const socket = probe(install, 'probe.socket.agents');
-      const directories = socket
-        .split('/')
-        .slice(1, -1)
-        .map((_, index, parts) => `/${parts.slice(0, index + 1).join('/')}`);
       return beforeStart(
         install,
-        ...directories.map((path): OuterOperation => ({ op: 'dir', path: `${rootOf(install)}${path}`, mode: 0o755, uid: -1, gid: -1 })),
+        ...parents(install, socket),
         { op: 'file', path: `${rootOf(install)}${socket}`, mode: 0o644, text: '' },
         { op: 'bind', source: socket, target: `${rootOf(install)}${socket}`, flags: MOUNT.readonly },
       );
@@ -472,7 +476,7 @@ export const REMOVALS: readonly Removal[] = [
     how: "the memory controller's group is not joined",
     only: 'root',
     cgroup: 'memory',
-    alter: (install) => operations(install, 'cgroup', (one) => (one.procs.includes('/memory/') || !one.procs.includes('/cpu') ? undefined : one)),
+    alter: withoutCgroup('memory'),
     lost: ['resources'],
   },
   {
@@ -480,7 +484,7 @@ export const REMOVALS: readonly Removal[] = [
     how: "the processor controller's group is not joined",
     only: 'root',
     cgroup: 'cpus',
-    alter: (install) => operations(install, 'cgroup', (one) => (one.procs.includes('/cpu') || !one.procs.includes('/memory/') ? undefined : one)),
+    alter: withoutCgroup('cpu'),
     lost: ['resources'],
   },
   {

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { users, type TestUser } from './accounts.ts';
 
@@ -46,8 +46,12 @@ function buildOrThrow(...script: readonly string[]): void {
 }
 
 function copyInstallation(): string {
-  // Not TMPDIR: every directory above has to be open to the ordinary user.
-  const copy = mkdtempSync('/tmp/proofrun-session-');
+  // Not TMPDIR: every directory above has to be open to the ordinary user. A session that was killed left its copy.
+  for (const name of readdirSync('/tmp')) {
+    const pid = /^proofrun-session-(\d+)-/.exec(name)?.[1];
+    if (pid !== undefined && !existsSync(`/proc/${pid}`)) rmSync(join('/tmp', name), { recursive: true, force: true });
+  }
+  const copy = mkdtempSync(`/tmp/proofrun-session-${String(process.pid)}-`);
   for (const part of PARTS.filter((name) => existsSync(join(CLONE, name)))) {
     mkdirSync(dirname(join(copy, part)), { recursive: true });
     cpSync(join(CLONE, part), join(copy, part), { recursive: true });

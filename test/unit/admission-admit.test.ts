@@ -155,11 +155,26 @@ describe('under --safe', () => {
   });
 });
 
+describe('a mode that a file asks for', () => {
+  it('is named as what has to go first', async () => {
+    const weak = { ...NATIVE, controls: NATIVE.controls.filter((one) => one !== 'seccomp') };
+    const { rows } = await refusal({ job: `${V}mode: safe\n` }, [weak]);
+    expect(rows[0]?.change).toEqual({
+      command: 'job run job.yaml',
+      givesUp: '--safe: what is missing is recorded as a warning and the command runs without it; take the mode out of job.yaml:2 first',
+    });
+    expect((await refusal({ request: { mode: 'safe' } }, [weak])).rows[0]?.change).toEqual({
+      command: 'job run -- npm test',
+      givesUp: '--safe: what is missing is recorded as a warning and the command runs without it',
+    });
+  });
+});
+
 describe('under --strict', () => {
   it('refuses what --safe could waive, and names --safe as what is given up', async () => {
     const { rows } = await refusal({ request: { mode: 'strict' }, job: permissions('models: {}') });
     expect(rows[0]?.change).toEqual({
-      command: 'job run --safe --degrade models -- npm test',
+      command: 'job run --safe --degrade models job.yaml',
       givesUp: '--strict, and the gateway: the job has no way to models',
     });
   });
@@ -221,6 +236,14 @@ describe('choosing an executor', () => {
   it('takes the first that can plan all of it', async () => {
     const { executor, executorReason } = await plan({ request: { mode: 'safe', allowNet: ['a.example'] } }, [HOST, DOCKER, NATIVE]);
     expect([executor, executorReason]).toEqual(['docker', "native can't plan network"]);
+  });
+
+  it('asked for one that is away, another is named, in the same mode', async () => {
+    const gone = { ...DOCKER, available: false, reason: 'no engine' };
+    expect((await refusal({ request: { executor: 'docker' } }, [NATIVE, gone])).rows[0]?.change?.command).toBe('job run --executor native -- npm test');
+    expect((await refusal({ request: { executor: 'docker', mode: 'safe' } }, [NATIVE, gone])).rows[0]?.change?.command).toBe(
+      'job run --safe --executor native -- npm test',
+    );
   });
 
   it('names the executor that could, when another was asked for', async () => {

@@ -516,7 +516,13 @@ describe('the mode', () => {
 
   it('--policy safe is --safe', async () => {
     const named = await compose({ over: { policies: [{ layer: 'policy', compiled: presetNamed('policies', 'safe') }] } });
-    expect(named).toEqual(await compose({ request: { mode: 'safe' } }));
+    const { modeOrigin, ...rest } = named;
+    const { modeOrigin: flag, ...same } = await compose({ request: { mode: 'safe' } });
+    expect(rest).toEqual(same);
+    expect([modeOrigin, flag]).toEqual([
+      { layer: 'policy', name: 'safe', file: 'safe.yaml', line: 6 },
+      { layer: 'flag', name: '--safe' },
+    ]);
   });
 
   it('what is stated and not yet decided here is requested', async () => {

@@ -1,6 +1,6 @@
 import type { ExecutorPlan } from '../../core/plan.ts';
 import { safeLine } from '../../core/text-safety.ts';
-import { flow, flowWords, pad, spread } from './layout.ts';
+import { flow, flowWords, labelled, pad, spread } from './layout.ts';
 import type { Palette } from './palette.ts';
 import { commandWords, dimensionList, dimensionTitle, modeOn, REPORT_ORDER } from './words.ts';
 
@@ -31,13 +31,11 @@ export function planText({ plan, width, palette }: PlanInput): string {
   }
   lines.push('');
   for (const dimension of REPORT_ORDER) {
-    const { scope, reason, controls } = plan.dimensions[dimension];
-    const words = [
-      ...(controls.length === 0 ? [] : [controls.join(', ')]),
-      ...(scope === '' ? [] : [safeLine(scope, 400)]),
-      ...(reason === undefined ? [] : [safeLine(reason, 400)]),
-    ];
-    if (words.length > 0) lines.push(...hanging(`${dimensionTitle(dimension)}: `, words.join('. '), width));
+    const { scope, reason, controls, requested, level } = plan.dimensions[dimension];
+    if (!requested && !plan.needed.includes(dimension) && level === 'unsupported') continue;
+    const words = [level === 'unsupported' ? '' : scope, reason ?? ''].filter((text) => text !== '').map((text) => safeLine(text, 400));
+    const body = [...words.flatMap((text) => flowWords(text, width - TABLE[0])), ...flow(controls, width - TABLE[0], ' ').map(palette.dim)];
+    lines.push(...labelled(dimensionTitle(dimension), TABLE[0], body));
   }
   if (job.layers.length > 0) lines.push(...hanging('Rules from: ', job.layers.map((layer) => `${layer.kind} ${safeLine(layer.name, 80)}`).join(', '), width));
   if (plan.waived.length > 0) lines.push(...flowWords(`Waived by --degrade: ${dimensionList(plan.waived)}.`, width).map(palette.warn));

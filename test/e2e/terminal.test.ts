@@ -1,0 +1,147 @@
+import { spawnSync } from 'node:child_process';
+import { expect, test } from 'vitest';
+import { jobCommand } from '../support/job-command.host.ts';
+import { jobLab, processesWith, runsOf, type JobLab } from '../support/job-lab.host.ts';
+import { describeUsers, spawnAs } from '../support/users.host.ts';
+
+/** A terminal with a shell command on it: script(1) of util-linux makes the pty and passes bytes both ways. */
+interface Screen {
+  type(text: string): void;
+  /** Resolves when the text has appeared since the last call. */
+  shows(text: string | RegExp): Promise<string>;
+  /** The code of the shell command. */
+  readonly ended: Promise<number | null>;
+}
+
+const hasScript = spawnSync('script', ['--version']).status === 0;
+
+function openScreen(lab: JobLab, command: string): Screen {
+  const child = spawnAs(lab.user, ['script', '-qefc', command, '/dev/null'], { cwd: lab.workspace, env: { ...lab.env, TERM: 'xterm', SHELL: '/bin/sh' } });
+  let seen = '';
+  let wake: (() => void) | undefined;
+  let over = false;
+  child.stdout?.on('data', (part: Buffer) => {
+    seen += part.toString('latin1');
+    wake?.();
+  });
+  const ended = new Promise<number | null>((resolve) =>
+    child.once('close', (code) => {
+      over = true;
+      wake?.();
+      resolve(code);
+    }),
+  );
+  return {
+    type: (text) => child.stdin?.write(text),
+    shows: async (text) => {
+      for (;;) {
+        const match = typeof text === 'string' ? (seen.includes(text) ? { index: seen.indexOf(text), found: text } : undefined) : matchOf(text, seen);
+        if (match !== undefined) {
+          const until = match.index + match.found.length;
+          const before = seen.slice(0, until);
+          seen = seen.slice(until);
+          return before;
+        }
+        if (over) throw new Error(`the screen ended without ${String(text)}:\n${seen}`);
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+    },
+    ended,
+  };
+}
+
+function matchOf(pattern: RegExp, text: string): { readonly index: number; readonly found: string } | undefined {
+  const match = pattern.exec(text);
+  return match === null ? undefined : { index: match.index, found: match[0] };
+}
+
+function shellLine(lab: JobLab, args: readonly string[]): string {
+  return [...jobCommand(lab.user), ...args].map((word) => `'${word.replaceAll("'", `'\\''`)}'`).join(' ');
+}
+
+const onTerminal = hasScript ? test : test.skip;
+
+describeUsers('job run on a terminal (script(1) makes it)', (user) => {
+  onTerminal('the command has a terminal of its own on all three streams, of the same size', async () => {
+    const lab = jobLab(user);
+    const screen = openScreen(lab, `stty rows 33 cols 101; ${shellLine(lab, ['run', '--safe', '--', 'sh', '-c', 'test -t 0 && test -t 1 && test -t 2 && echo all three; tty; stty size; ls /dev/pts'])}`);
+    await screen.shows('all three');
+    await screen.shows(/\/dev\/pts\/0\r\n/);
+    await screen.shows('33 101');
+    await screen.shows('exited 0');
+    expect(await screen.ended).toBe(0);
+    // What a terminal showed is not kept, and nobody claims that there was none.
+    const review = await lab.job(['status', '--review', '--json']);
+    expect((JSON.parse(review.stdout) as { bundle: { outputs: unknown[] } }).bundle.outputs).toEqual([]);
+  });
+
+  onTerminal('Ctrl-C and Ctrl-\\ are keys of the job, and the command line lives on', async () => {
+    const lab = jobLab(user);
+    const screen = openScreen(lab, shellLine(lab, ['run', '--safe', '--', 'sh', '-c', 'trap "echo got INT" INT; trap "echo got QUIT; exit 5" QUIT; echo ready; while :; do sleep 0.02; done']));
+    await screen.shows('ready');
+    screen.type('\x03');
+    await screen.shows('got INT');
+    screen.type('\x1c');
+    await screen.shows('got QUIT');
+    await screen.shows('exited 5');
+    expect(await screen.ended).toBe(5);
+    expect(await runsOf(lab)).toMatchObject([{ state: 'finished', exit_code: 5 }]);
+  });
+
+  onTerminal('what is typed arrives, with the echo of the job\'s terminal', async () => {
+    const lab = jobLab(user);
+    const screen = openScreen(lab, shellLine(lab, ['run', '--safe', '--', 'sh', '-c', 'echo ask; read line; echo "answer: $line"']));
+    await screen.shows('ask');
+    screen.type('forty-two\r');
+    await screen.shows('answer: forty-two');
+    expect(await screen.ended).toBe(0);
+  });
+
+  onTerminal('the terminal is as it was afterwards, also after a kill', async () => {
+    const lab = jobLab(user);
+    const inside = ['run', '--safe', '-q', '--', 'sh', '-c', 'stty -echo raw; kill -9 $$'];
+    const screen = openScreen(lab, `before=$(stty -g); ${shellLine(lab, inside)}; echo "code $?"; after=$(stty -g); test "$before" = "$after" && echo same settings`);
+    await screen.shows('code 137');
+    await screen.shows('same settings');
+    expect(await screen.ended).toBe(0);
+  });
+
+  onTerminal('SIGTERM reaches the command, and ends it when it does not go', async () => {
+    const lab = jobLab(user);
+    const marker = `65.${process.pid}${user.kind}`;
+    const screen = openScreen(lab, shellLine(lab, ['run', '--safe', '--name', 'screen', '--', 'sh', '-c', `trap "exit 6" TERM; echo ready; : ${marker}; while :; do sleep 0.02; done`]));
+    await screen.shows('ready');
+    const status = JSON.parse((await lab.job(['status', 'screen', '--json'])).stdout) as { owner: { pid: number } };
+    process.kill(status.owner.pid, 'SIGTERM');
+    await screen.shows('exited 6');
+    expect(await screen.ended).toBe(6);
+    expect(processesWith(marker)).toEqual([]);
+  });
+
+  onTerminal('Ctrl-Z stops the job with the command line, and fg goes on', async () => {
+    const lab = jobLab(user);
+    const screen = openScreen(lab, 'bash --norc --noprofile -i');
+    await screen.shows('$ ');
+    screen.type(`PS1='%% '\r`);
+    await screen.shows(/\n%% /);
+    screen.type(`${shellLine(lab, ['run', '--safe', '--', 'sh', '-c', 'echo ready; n=0; while [ $n -lt 40 ]; do n=$((n+1)); sleep 0.05; done; echo all of it'])}\r`);
+    await screen.shows(/\nready/);
+    screen.type('\x1a');
+    await screen.shows('Stopped');
+    screen.type('fg\r');
+    await screen.shows(/\nall of it/);
+    await screen.shows('exited 0');
+    screen.type('exit\r');
+    expect(await screen.ended).toBe(0);
+  });
+
+  onTerminal('-T gives pipes on a terminal', async () => {
+    const lab = jobLab(user);
+    const screen = openScreen(lab, shellLine(lab, ['run', '-T', '--safe', '--', 'sh', '-c', 'test -t 1 || echo a pipe']));
+    await screen.shows('a pipe');
+    expect(await screen.ended).toBe(0);
+    expect((await lab.job(['logs'])).stdout).toBe('a pipe\n');
+  });
+});
