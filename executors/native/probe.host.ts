@@ -116,7 +116,13 @@ export async function probeNative(version: string, support: () => CgroupSupport)
     ],
     network: { public: true, deny: true, selective: false },
     subprocess: { contained: true, listed: false, none: false },
-    limits: { memory: usable('memory'), cpus: usable('cpu'), processes, swap: cgroups?.swap === true },
+    limits: {
+      memory: usable('memory'),
+      cpus: usable('cpu'),
+      processes,
+      swap: cgroups?.swap === true,
+      processesBy: asRoot ? 'of the whole tree by the pids controller' : "by RLIMIT_NPROC in the job's user namespace",
+    },
     cooperative: [],
   };
 }

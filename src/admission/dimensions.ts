@@ -172,7 +172,7 @@ function draftResources({ permissions: { resources } }: EffectiveJob, capabiliti
   if (limits.tmpSizeBytes !== undefined) controls.push('tmp_size');
   const scope = [
     limits.memoryBytes === undefined ? 'memory unlimited' : 'memory of the whole tree',
-    limits.processes === undefined ? 'processes unlimited' : 'processes of the whole tree',
+    limits.processes === undefined ? 'processes unlimited' : `processes ${capabilities.limits.processesBy ?? 'of the whole tree'}`,
     'open files, file size and processor time per process',
   ].join('; ');
   if (missing.length === 0) return { level: 'planned', controls, scope };

@@ -98,8 +98,8 @@ export interface ExecutorCapabilities {
   readonly controls: readonly ControlId[];
   readonly network: { readonly public: boolean; readonly deny: boolean; readonly selective: boolean };
   readonly subprocess: { readonly contained: boolean; readonly listed: boolean; readonly none: boolean };
-  /** Limits of the whole tree that can be set and read back: by a cgroup, or (processes) by RLIMIT_NPROC in the job's user namespace. */
-  readonly limits: { readonly memory: boolean; readonly cpus: boolean; readonly processes: boolean; readonly swap: boolean };
+  /** Limits of the whole tree that can be set and read back: by a cgroup, or (processes) by RLIMIT_NPROC in the job's user namespace. `processesBy`: which, in words for the scope. */
+  readonly limits: { readonly memory: boolean; readonly cpus: boolean; readonly processes: boolean; readonly swap: boolean; readonly processesBy?: string };
   /** Levels that are at best cooperative (the host executor). */
   readonly cooperative: readonly Dimension[];
   /** Runs the command in a container image. Absent: no. */

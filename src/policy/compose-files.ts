@@ -56,7 +56,10 @@ export function composeFileRead(joined: Joined, direct: readonly PathRule[]): Co
     }
   }
 
-  const guarded = joined.mode === 'default' ? { deny: [], violations: [], warnings: [] } : guardSensitive(joined, [...allow, ...homeCopies, ...direct]);
+  const guarded =
+    joined.mode === 'default' || allow.length + homeCopies.length + direct.length === 0
+      ? { deny: [], violations: [], warnings: [] }
+      : guardSensitive(joined, [...allow, ...homeCopies, ...direct]);
   violations.push(...guarded.violations);
   warnings.push(...guarded.warnings);
   const deny = uniquePaths([...[...grants, ...ceilings].flatMap((section) => section.deny), ...guarded.deny]);

@@ -1,5 +1,5 @@
 import { ProofrunError } from '../core/errors.ts';
-import { compileMatcher, isWithin } from './path-rule.ts';
+import { compileMatcher, isWithin, literalBase } from './path-rule.ts';
 import type { SensitivePath } from './sensitive.ts';
 
 /** Which directory is staged, and why that one. All paths absolute and real. */
@@ -38,7 +38,9 @@ export function checkWorkspace(facts: WorkspaceFacts, caller: Caller, sensitive:
     return refuse(home === workspace ? 'is a home directory' : `contains the home directory ${home}`, 'make a directory for the project and name it');
   }
   for (const { rule, entry } of sensitive) {
-    if (compileMatcher(rule)(workspace)) return refuse(`is or lies in a sensitive path (${entry.tool})`, 'name a directory elsewhere');
+    // Most rules lie elsewhere: only those that can match are compiled.
+    if (isWithin(workspace, literalBase(rule)) && compileMatcher(rule)(workspace))
+      return refuse(`is or lies in a sensitive path (${entry.tool})`, 'name a directory elsewhere');
     if (rule.literal && isWithin(rule.pattern, workspace)) {
       return refuse(`contains the sensitive path ${rule.pattern} (${entry.tool})`, 'name a directory that does not');
     }

@@ -19,7 +19,7 @@ async function startDetached(lab: JobLab, script: string, ...flags: readonly str
 describeUsers('job run -d', (user) => {
   test('prints the id and returns while the command runs; attach follows from the beginning and exits as it does', async () => {
     const lab = jobLab(user);
-    const id = await startDetached(lab, 'trap "go=1" USR1; echo one; while [ -z "$go" ]; do sleep 0.02; done; echo two >&2; exit 7');
+    const id = await startDetached(lab, 'trap "go=1" USR1; echo one; while [ -z "$go" ]; do :; done; echo two >&2; exit 7');
     expect(await runsOf(lab)).toMatchObject([{ id, state: 'running' }]);
     const attached = lab.spawn(['attach', id]);
     const errors: Buffer[] = [];

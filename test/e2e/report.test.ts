@@ -1,6 +1,8 @@
-import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { canonicalSha256 } from '../../src/core/canonical-json.ts';
+import type { JsonObject } from '../../src/core/json.ts';
 import { jobCommand } from '../support/job-command.host.ts';
 import { jobLab, type JobLab } from '../support/job-lab.host.ts';
 import { asUser, describeUsers } from '../support/users.host.ts';
@@ -22,8 +24,18 @@ describeUsers('status, diff and verify', (user) => {
     expect(review.code, review.stderr).toBe(0);
     // eslint-disable-next-line no-control-regex -- that none is there is the point
     expect(review.stdout).not.toMatch(/[\x00-\x09\x0b-\x1f\x7f-\x9f]/);
-    const rows = review.stdout.slice(review.stdout.indexOf('CHANGES')).split('\n').filter((line) => /^[ !C>x] [A-Z] /.test(line));
-    expect(rows.map((row) => row.slice(0, 4) + (row.slice(4).split(' ')[0] ?? ''))).toEqual(['! A .husky/pre-commit', '> A out', '  D src/old.ts', '  A blob', String.raw`  A new\nline\x1b[2J`, '  M src/kept.ts']);
+    const rows = review.stdout
+      .slice(review.stdout.indexOf('CHANGES'))
+      .split('\n')
+      .filter((line) => /^[ !C>x] [A-Z] /.test(line));
+    expect(rows.map((row) => row.slice(0, 4) + (row.slice(4).split(' ')[0] ?? ''))).toEqual([
+      '! A .husky/pre-commit',
+      '> A out',
+      '  D src/old.ts',
+      '  A blob',
+      String.raw`  A new\nline\x1b[2J`,
+      '  M src/kept.ts',
+    ]);
 
     const markdown = (await lab.job(['status', '--format', 'markdown'])).stdout;
     expect(markdown).toContain('**runs by itself**');
@@ -49,7 +61,19 @@ describeUsers('status, diff and verify', (user) => {
   test('the patch is what git apply takes; the diff for reading obeys no control character', async () => {
     const lab = jobLab(user);
     lab.write('a.txt', 'one\ntwo\n');
-    expect((await lab.job(['run', '--safe', '-q', '--', 'sh', '-c', String.raw`printf 'one\n\033[31mthree\n' > a.txt; printf 'x\000y' > bin; mkdir d; echo n > d/n`])).code).toBe(0);
+    expect(
+      (
+        await lab.job([
+          'run',
+          '--safe',
+          '-q',
+          '--',
+          'sh',
+          '-c',
+          String.raw`printf 'one\n\033[31mthree\n' > a.txt; printf 'x\000y' > bin; mkdir d; echo n > d/n`,
+        ])
+      ).code,
+    ).toBe(0);
     const read = (await lab.job(['diff'])).stdout;
     expect(read).toContain(String.raw`+\x1b[31mthree`);
     expect(read).not.toContain('\x1b');
@@ -72,8 +96,17 @@ describeUsers('status, diff and verify', (user) => {
     lab.write('run-bundle.json', whole);
     expect((await lab.job(['verify', './run-bundle.json'])).stdout).toMatch(/^verified /);
 
-    chmodSync(file, 0o600);
-    writeFileSync(file, whole.replace('"stage_state"', '"stage_state"').replace('"exit"', '"exit" '));
+    // A level that no receipt carries, in a bundle whose hash was made to fit.
+    const forged = JSON.parse(whole) as { sha256?: string; executor_observations: { dimensions: Record<string, { level: string }> } };
+    const models = forged.executor_observations.dimensions['models'];
+    if (models !== undefined) models.level = 'enforced';
+    const { sha256: _, ...body } = forged;
+    lab.write('forged.json', JSON.stringify({ ...body, sha256: canonicalSha256(body as JsonObject) }));
+    const named = await lab.job(['verify', './forged.json']);
+    expect(named.code).toBe(201);
+    expect(named.stdout).toContain('executor_observations.dimensions.models.level: recorded "enforced", derived "unenforced"');
+
+    writeFileSync(file, whole.replace('"code":0', '"code":1'));
     for (const command of [['verify'], ['status', '--review'], ['status']]) {
       const refused = await lab.job(command);
       expect(refused.code, command.join(' ')).toBe(201);
@@ -109,14 +142,20 @@ describeUsers('the process', (user) => {
   test('a reader that goes away ends it quietly', async () => {
     const lab = jobLab(user);
     const [node, ...rest] = jobCommand(user);
-    const ended = await asUser(user, ['bash', '-c', 'set -o pipefail; "$@" | head -n 1', 'bash', node, ...rest, 'schema', 'bundle'], { cwd: lab.workspace, env: lab.env });
+    const ended = await asUser(user, ['bash', '-c', 'set -o pipefail; "$@" | head -n 1', 'bash', node, ...rest, 'schema', 'bundle'], {
+      cwd: lab.workspace,
+      env: lab.env,
+    });
     expect(ended.stderr).toBe('');
     expect([0, 141]).toContain(ended.code);
   });
 
   test('a directory that is gone is an error with a next step', async () => {
     const lab = jobLab(user);
-    const ended = await asUser(user, ['bash', '-c', 'mkdir gone && cd gone && rmdir ../gone && "$@"', 'bash', ...jobCommand(user), 'ls'], { cwd: lab.workspace, env: lab.env });
+    const ended = await asUser(user, ['bash', '-c', 'mkdir gone && cd gone && rmdir ../gone && "$@"', 'bash', ...jobCommand(user), 'ls'], {
+      cwd: lab.workspace,
+      env: lab.env,
+    });
     expect(ended.stderr).toContain("the current directory doesn't exist any more");
     expect(ended.code).toBe(2);
   });

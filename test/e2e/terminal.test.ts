@@ -16,7 +16,7 @@ interface Screen {
 const hasScript = spawnSync('script', ['--version']).status === 0;
 
 function openScreen(lab: JobLab, command: string): Screen {
-  const child = spawnAs(lab.user, ['script', '-qefc', command, '/dev/null'], { cwd: lab.workspace, env: { ...lab.env, TERM: 'xterm', SHELL: '/bin/sh' } });
+  const child = spawnAs(lab.user, ['script', '-qefc', command, '/dev/null'], { cwd: lab.workspace, env: { ...lab.env, TERM: 'dumb', SHELL: '/bin/sh' } });
   let seen = '';
   let wake: (() => void) | undefined;
   let over = false;

@@ -109,12 +109,25 @@ describe('the example of the design', () => {
   });
 
   test('a conflict, and the same apply with what it lacks', async () => {
-    const facts_ = { stagedSha256: `4e1f${'0'.repeat(60)}`, hereSha256: `77b0${'0'.repeat(60)}`, stagedTimeMs: Date.UTC(2026, 11, 1, 9, 41, 12), hereTimeMs: Date.UTC(2026, 11, 1, 9, 44, 50) };
-    const conflict = new ProofrunError('ERR_STAGE_CONFLICT', { message: 'm', data: { paths: [{ path: 'src/cart.ts', encoding: 'utf8', reason: 'changed after the run began', ...facts_ }, 'odd', { path: 7 }] } });
+    const facts_ = {
+      stagedSha256: `4e1f${'0'.repeat(60)}`,
+      hereSha256: `77b0${'0'.repeat(60)}`,
+      stagedTimeMs: Date.UTC(2026, 11, 1, 9, 41, 12),
+      hereTimeMs: Date.UTC(2026, 11, 1, 9, 44, 50),
+    };
+    const conflict = new ProofrunError('ERR_STAGE_CONFLICT', {
+      message: 'm',
+      data: { paths: [{ path: 'src/cart.ts', encoding: 'utf8', reason: 'changed after the run began', ...facts_ }, 'odd', { path: 7 }] },
+    });
     const look = { argv: ['apply', 'last', '--path', 'a b'], selector: 'last', width: 110, palette: PLAIN };
     await expect(applyRefusalText({ ...look, error: conflict })).toMatchFileSnapshot(golden('conflict.txt'));
-    const executes = new ProofrunError('ERR_STAGE_EXECUTES', { message: '.husky/pre-commit would run by itself on your machine: git\nnothing was applied', hint: '--allow-exec .husky/pre-commit' });
-    expect(applyRefusalText({ ...look, error: executes })).toBe("job: .husky/pre-commit would run by itself on your machine: git\nnothing was applied\n     job apply last --path 'a b' --allow-exec .husky/pre-commit\n");
+    const executes = new ProofrunError('ERR_STAGE_EXECUTES', {
+      message: '.husky/pre-commit would run by itself on your machine: git\nnothing was applied',
+      hint: '--allow-exec .husky/pre-commit',
+    });
+    expect(applyRefusalText({ ...look, error: executes })).toBe(
+      "job: .husky/pre-commit would run by itself on your machine: git\nnothing was applied\n     job apply last --path 'a b' --allow-exec .husky/pre-commit\n",
+    );
     expect(applyRefusalText({ ...look, error: new ProofrunError('ERR_RUN_STATE', { message: 'm' }) })).toBeUndefined();
   });
 

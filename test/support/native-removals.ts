@@ -31,9 +31,12 @@ export interface Removal {
   readonly lost: readonly Dimension[];
   /** Where one kind of user loses something else: an ordinary user is stopped by the kernel elsewhere as well. */
   readonly lostAs?: { readonly root?: readonly Dimension[]; readonly user?: readonly Dimension[] };
+  /** An open network restricts nothing, so no mode needs it: its receipt is taken, and the command starts. */
   readonly network?: 'public';
   /** Noticed when the tree has ended, not at the gate. */
   readonly atEnd?: true;
+  /** The receipt that notices it for an ordinary user, when the control's own can't: the kernel refuses him the attempt anyway. */
+  readonly noticedForUserBy?: string;
   /** Root's launch for a workspace of the ordinary user. */
   readonly ownedByUser?: true;
   /** Needs this limit of control groups. */
@@ -282,6 +285,7 @@ export const REMOVALS: readonly Removal[] = [
     how: '/proc/sys is left as it is',
     alter: (install) => argv(install, without('--ro-bind', '/proc/sys', '/proc/sys')),
     lost: FILES,
+    noticedForUserBy: 'mount.table',
   },
   {
     control: 'network_namespace',
@@ -294,7 +298,6 @@ export const REMOVALS: readonly Removal[] = [
     how: 'a network namespace is made',
     network: 'public',
     alter: (install) => operations(install, 'unshare', (one) => ({ ...one, flags: one.flags | CLONE.newNet })),
-    // An open network is never enforced; its receipt is owed all the same.
     lost: ['network'],
   },
   {

@@ -46,7 +46,8 @@ describe('the command line', () => {
     expect(await job('run', '--memory', '2G', 'x')).toEqual({
       code: 2,
       stdout: '',
-      stderr: 'job: --memory expects a size with a unit, such as 512MiB or 2GiB (B, KiB, MiB, GiB, TiB, kB, MB, GB, TB); received "2G"\n     write --memory 2GiB\n',
+      stderr:
+        'job: --memory expects a size with a unit, such as 512MiB or 2GiB (B, KiB, MiB, GiB, TiB, kB, MB, GB, TB); received "2G"\n     write --memory 2GiB\n',
     });
     const json = await job('run', '--json', '--memory', '2G', 'x');
     expect(json).toMatchObject({ code: 2, stderr: '' });
@@ -120,7 +121,9 @@ describe('rules', () => {
     expect(result.stdout).toContain('ok     profiles/mine.yaml  (profile)');
     expect(result.stdout).toMatch(/wrong {2}.*policy\.yaml: is writable by others \(mode 0666\)/);
     expect(result.stdout).toContain('wrong  gone.yaml: there is no such file');
-    expect(JSON.parse((await job('policy', 'check', '--json', 'bad.yaml')).stdout)).toMatchObject([{ file: 'bad.yaml', kind: 'job', error: { code: 'ERR_JOB_FILE' } }]);
+    expect(JSON.parse((await job('policy', 'check', '--json', 'bad.yaml')).stdout)).toMatchObject([
+      { file: 'bad.yaml', kind: 'job', error: { code: 'ERR_JOB_FILE' } },
+    ]);
   });
 
   test('policy ls and show, own files before shipped ones', async () => {
@@ -138,7 +141,9 @@ describe('rules', () => {
 
   test('policy explain: the deciding line, and what would change it', async () => {
     const text = (await job('policy', 'explain', '--safe', '--why-net', 'a.example:22', '--why-read', join(home, '.ssh', 'id'), '--', 'true')).stdout;
-    expect(text).toMatch(/denied {4}a\.example:22\n {12}no rule allows it\n {12}safe\.yaml:\d+ default_action: deny \(mode\)\n {12}would allow: --allow-net a\.example:22/);
+    expect(text).toMatch(
+      /denied {4}a\.example:22\n {12}no rule allows it\n {12}safe\.yaml:\d+ default_action: deny \(mode\)\n {12}would allow: --allow-net a\.example:22/,
+    );
     expect(text).toContain('~/.ssh/id');
     const all = JSON.parse((await job('policy', 'explain', '--json', '--safe', '--', 'true')).stdout) as { explanations: { dimension: string }[] };
     expect(new Set(all.explanations.map(({ dimension }) => dimension)).size).toBeGreaterThan(4);

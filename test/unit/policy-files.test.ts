@@ -76,7 +76,7 @@ describe('a policy file', () => {
     });
   });
 
-  it.runIf(UID === 0)('of another owner is refused when somebody gives it away', async () => {
+  it.runIf(UID === 0)('as root: of another owner is refused when somebody gives it away', async () => {
     await chown(file, 1500, 1500);
     await expect(readPolicyFile(file, [0])).rejects.toMatchObject({ code: 'ERR_POLICY_FILE' });
     expect(await readPolicyFile(file, [0, 1500])).toMatchObject({ text: 'version: 1\n' });
