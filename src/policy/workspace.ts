@@ -39,8 +39,9 @@ export function checkWorkspace(facts: WorkspaceFacts, caller: Caller, sensitive:
   }
   for (const { rule, entry } of sensitive) {
     // Most rules lie elsewhere: only those that can match are compiled.
-    if (isWithin(workspace, literalBase(rule)) && compileMatcher(rule)(workspace))
+    if (isWithin(workspace, literalBase(rule)) && compileMatcher(rule)(workspace)) {
       return refuse(`is or lies in a sensitive path (${entry.tool})`, 'name a directory elsewhere');
+    }
     if (rule.literal && isWithin(rule.pattern, workspace)) {
       return refuse(`contains the sensitive path ${rule.pattern} (${entry.tool})`, 'name a directory that does not');
     }

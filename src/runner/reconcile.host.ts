@@ -20,6 +20,7 @@ import { endLeftovers } from './leftover-processes.host.ts';
 import { RUN_LIVING } from './live-states.ts';
 import { readAttempt, type AttemptRecord } from './process-identity.host.ts';
 import { readChanges } from './read-stage.host.ts';
+import { spendReserve } from './reserve.host.ts';
 import { makeRunDirectory, removeTree } from './run-directory.host.ts';
 import { artifactsOf, outputsOf } from './run-files.host.ts';
 import { writeRunFacts } from './run-json.host.ts';
@@ -41,7 +42,7 @@ export interface ReconciledRun {
 export interface Reconciled {
   readonly runs: readonly ReconciledRun[];
   readonly applies: readonly RecoveredApply[];
-  /** ERR_APPLY_INTERRUPTED: an apply that can't be settled without a person. */
+  /** What couldn't be settled now: an apply that needs a person (ERR_APPLY_INTERRUPTED), or anything on a full disk (ERR_DISK_FULL). */
   readonly unsettled: ProofrunError | undefined;
 }
 
@@ -51,18 +52,21 @@ export interface Reconciled {
  * reconciles at the same moment is left to it. Applies that a killed process left half way are finished or rolled back. Throws what the store throws.
  */
 export async function reconcile(parts: RunnerParts): Promise<Reconciled> {
-  settleClaimed(parts.stateDirectory, parts.store);
   const runs: ReconciledRun[] = [];
-  for (const run of parts.store.reconcilable()) {
-    const result = await reconcileRun(parts, run);
-    if (result !== undefined) runs.push(result);
-  }
-  if (!hasLedgers(parts.stateDirectory)) return { runs, applies: [], unsettled: undefined };
+  const applies: RecoveredApply[] = [];
   try {
-    return { runs, applies: await recoverApplies(parts), unsettled: undefined };
+    settleClaimed(parts.stateDirectory, parts.store);
+    for (const run of parts.store.reconcilable()) {
+      const result = await reconcileRun(parts, run);
+      if (result !== undefined) runs.push(result);
+    }
+    if (hasLedgers(parts.stateDirectory)) applies.push(...(await recoverApplies(parts)));
+    return { runs, applies, unsettled: undefined };
   } catch (error) {
-    if (!(error instanceof ProofrunError) || error.code !== 'ERR_APPLY_INTERRUPTED') throw error;
-    return { runs, applies: [], unsettled: error };
+    if (!(error instanceof ProofrunError) || (error.code !== 'ERR_APPLY_INTERRUPTED' && error.code !== 'ERR_DISK_FULL')) throw error;
+    if (error.code !== 'ERR_DISK_FULL' || !spendReserve(parts.stateDirectory)) return { runs, applies, unsettled: error };
+    const rest = await reconcile(parts);
+    return { runs: [...runs, ...rest.runs], applies: [...applies, ...rest.applies], unsettled: rest.unsettled };
   }
 }
 

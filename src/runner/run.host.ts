@@ -3,6 +3,7 @@ import { toSnake } from '../core/case.ts';
 import { messageOf, ProofrunError } from '../core/errors.ts';
 import { newAttemptId, newRunId } from '../core/ids.ts';
 import type { Admission } from '../core/plan.ts';
+import type { Ending } from '../core/run.ts';
 import { decideGate } from '../evidence/index.ts';
 import type { Session } from '../executor/executor.ts';
 import { currentOwner } from '../store/index.ts';
@@ -17,6 +18,7 @@ import type { Built, LiveRun } from './live-run.ts';
 import { startTimer } from './long-timer.ts';
 import { identify, writeAttempt } from './process-identity.host.ts';
 import { recordRefusal } from './refused-run.host.ts';
+import { keepReserve, spendReserve } from './reserve.host.ts';
 import { makeRunDirectory } from './run-directory.host.ts';
 import { gateWords } from './run-ending.ts';
 import { openStreams } from './run-streams.host.ts';
@@ -36,6 +38,7 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
   if (admission.kind === 'refused') return await recordRefusal(parts, { id, job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });
 
   const { plan } = admission;
+  keepReserve(parts.stateDirectory);
   const attempt = newAttemptId(recordedMs);
   const stored = parts.store.recordRun(
     {
@@ -91,10 +94,21 @@ async function live(run: LiveRun): Promise<RunResult> {
     const ending = await run.cause.settled;
     run.control.detach();
     await tearDown(run, built);
-    return await closeRun(run, built, ending);
+    return await closeWithRoom(run, built, ending);
   } finally {
     stopLease();
     await built.streams?.end();
+  }
+}
+
+/** A job may have filled the disk: then the reserve makes room, and the account is written again. */
+async function closeWithRoom(run: LiveRun, built: Built, ending: Ending): Promise<RunResult> {
+  try {
+    return await closeRun(run, built, ending);
+  } catch (error) {
+    if (!(error instanceof ProofrunError) || error.code !== 'ERR_DISK_FULL' || !spendReserve(run.parts.stateDirectory)) throw error;
+    run.warnings.push(`the disk that holds the state directory was full at the end: ${error.message}`);
+    return await closeRun(run, built, ending);
   }
 }
 

@@ -132,13 +132,18 @@ export async function openApplySession(shim: string, locks: readonly string[], o
   const first = await nextLine();
   if (first === undefined) {
     const { text } = shimComplaint(errors);
-    throw new ProofrunError(startError === undefined ? 'ERR_STAGE_LAYER' : 'ERR_SHIM_MISSING', { message: startError?.message ?? (text === '' ? 'shim apply ended at once' : text) });
+    throw new ProofrunError(startError === undefined ? 'ERR_STAGE_LAYER' : 'ERR_SHIM_MISSING', {
+      message: startError?.message ?? (text === '' ? 'shim apply ended at once' : text),
+    });
   }
   const greeting = parseObject(first);
   if (greeting['event'] === 'busy') {
     await closed;
     const holder = typeof greeting['holder'] === 'number' && greeting['holder'] > 0 ? ` (process ${greeting['holder']})` : '';
-    throw new ProofrunError('ERR_APPLY_LOCKED', { message: `another command is applying to this workspace${holder}`, hint: 'wait for it to end, then try again' });
+    throw new ProofrunError('ERR_APPLY_LOCKED', {
+      message: `another command is applying to this workspace${holder}`,
+      hint: 'wait for it to end, then try again',
+    });
   }
   if (greeting['event'] !== 'locked') throw protocol(first);
   for (const pause of options.pauses ?? []) {

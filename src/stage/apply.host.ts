@@ -64,7 +64,9 @@ function lockPaths(directory: string, roots: readonly string[]): string[] {
 
 function stuckError(directory: string, ledger: ApplyLedger, answer: ApplyAnswer): ProofrunError {
   const paths = answer.stuck.flatMap((index) => ledger.paths[index]?.path ?? []);
-  const kept = answer.inside.map((inside, root) => (inside ? join(ledger.roots[root] ?? '', `.proofrun-apply-${ledger.id}`) : join(directory, `${ledger.id}.${root}`)));
+  const kept = answer.inside.map((inside, root) =>
+    inside ? join(ledger.roots[root] ?? '', `.proofrun-apply-${ledger.id}`) : join(directory, `${ledger.id}.${root}`),
+  );
   return new ProofrunError('ERR_APPLY_INTERRUPTED', {
     message: `an apply could not be put back whole: ${paths.join(', ')} changed meanwhile; what was there before is kept in ${kept.join(' and ')}`,
     hint: 'put these files where you want them, then run the command again',
@@ -88,15 +90,27 @@ async function settle(directory: string, session: ApplySession, ledger: ApplyLed
 }
 
 function withInodes(ledger: ApplyLedger, answer: ApplyAnswer): ApplyLedger {
-  return { ...ledger, state: 'applied', paths: ledger.paths.map((path, index) => (path.state === 'present' ? { ...path, ino: answer.inodes[index] ?? '0' } : path)) };
+  return {
+    ...ledger,
+    state: 'applied',
+    paths: ledger.paths.map((path, index) => (path.state === 'present' ? { ...path, ino: answer.inodes[index] ?? '0' } : path)),
+  };
 }
 
 /** Ends an apply that was put back: the new ctimes are remembered. */
-async function settleRestored(directory: string, session: ApplySession, ledger: ApplyLedger, answer: ApplyAnswer, record: RecordApplied): Promise<readonly AppliedPath[]> {
+async function settleRestored(
+  directory: string,
+  session: ApplySession,
+  ledger: ApplyLedger,
+  answer: ApplyAnswer,
+  record: RecordApplied,
+): Promise<readonly AppliedPath[]> {
   const paths = answer.restored.flatMap(([index, seconds, nanoseconds]): AppliedPath[] => {
     const path = ledger.paths[index];
     const ino = ledger.before[index];
-    return path === undefined || ino === undefined ? [] : [{ ...path, state: 'restored', dev: ledger.dev[path.root] ?? '0', ino, ctime: [seconds, nanoseconds] }];
+    return path === undefined || ino === undefined
+      ? []
+      : [{ ...path, state: 'restored', dev: ledger.dev[path.root] ?? '0', ino, ctime: [seconds, nanoseconds] }];
   });
   const restored: ApplyLedger = { ...ledger, state: 'restored', paths };
   if (paths.length > 0) {
@@ -167,7 +181,11 @@ function runFailure(answer: ApplyAnswer, plan: ApplyPlan): ProofrunError {
   const operation = answer.operation === undefined ? undefined : plan.operations[answer.operation];
   const path = operation === undefined ? 'the workspace' : lossyTextOf(operation.path);
   if (answer.result === 'conflict') {
-    return new ProofrunError('ERR_STAGE_CONFLICT', { message: `conflict: ${path}: ${answer.what}\nnothing was applied`, hint: 'look again: job status --review', data: { path, reason: answer.what } });
+    return new ProofrunError('ERR_STAGE_CONFLICT', {
+      message: `conflict: ${path}: ${answer.what}\nnothing was applied`,
+      hint: 'look again: job status --review',
+      data: { path, reason: answer.what },
+    });
   }
   const errno = errnoName(answer.errno);
   return new ProofrunError(errno === 'ENOSPC' || errno === 'EDQUOT' ? 'ERR_STAGE_FULL' : 'ERR_STAGE_REFUSED', {
@@ -177,7 +195,14 @@ function runFailure(answer: ApplyAnswer, plan: ApplyPlan): ProofrunError {
 }
 
 /** Runs one plan under the locks; returns the settled ledger's paths. */
-async function carryOut(directory: string, session: ApplySession, input: ApplyInput, view: StageView, entries: SelectedChanges['entries'], inside: boolean): Promise<readonly AppliedPath[] | 'other_mount'> {
+async function carryOut(
+  directory: string,
+  session: ApplySession,
+  input: ApplyInput,
+  view: StageView,
+  entries: SelectedChanges['entries'],
+  inside: boolean,
+): Promise<readonly AppliedPath[] | 'other_mount'> {
   const id = ulid();
   const plan = buildApplyPlan({
     id,
@@ -250,7 +275,10 @@ export async function applyChanges(input: ApplyInput): Promise<ApplyResult> {
     await session.close();
     const [outcome] = await recoverApply({ shim, stateDirectory: input.stateDirectory, record: input.record, roots });
     throw new ProofrunError('ERR_APPLY_INTERRUPTED', {
-      message: outcome?.outcome === 'finished' ? 'the apply was interrupted and has been finished' : 'the apply was interrupted and has been rolled back: nothing was applied',
+      message:
+        outcome?.outcome === 'finished'
+          ? 'the apply was interrupted and has been finished'
+          : 'the apply was interrupted and has been rolled back: nothing was applied',
       hint: outcome?.outcome === 'finished' ? 'see job status' : 'run the command again',
       data: { outcome: outcome?.outcome ?? 'rolled_back' },
       cause: error,

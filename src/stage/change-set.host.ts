@@ -72,7 +72,11 @@ function readPreimage(path: string): Preimage {
   try {
     bytes = readFileSync(path);
   } catch (error) {
-    throw new ProofrunError('ERR_STAGE_LAYER', { message: `the record of the workspace before the run can't be read: ${messageOf(error)}`, data: { errno: errnoOf(error) ?? '' }, cause: error });
+    throw new ProofrunError('ERR_STAGE_LAYER', {
+      message: `the record of the workspace before the run can't be read: ${messageOf(error)}`,
+      data: { errno: errnoOf(error) ?? '' },
+      cause: error,
+    });
   }
   return parsePreimage(bytes);
 }
@@ -110,7 +114,9 @@ export async function readChangeSet(input: ReadStageInput): Promise<StageView> {
       ownership: input.markers === 'trusted' ? 'compare' : 'ignore',
       executes: (path) => input.executes(path, index),
     });
-    directories.push(new Map(listing.entries.flatMap(({ path, before }) => (before?.type === 'directory' ? [[path, { dev: before.dev, ino: before.ino }] as const] : []))));
+    directories.push(
+      new Map(listing.entries.flatMap(({ path, before }) => (before?.type === 'directory' ? [[path, { dev: before.dev, ino: before.ino }] as const] : []))),
+    );
     for (const entry of found) {
       const { before, after, change } = entry;
       const size = Math.max(before?.size ?? 0, after?.size ?? 0);

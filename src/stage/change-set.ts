@@ -107,7 +107,11 @@ function publicFacts(facts: LayerFacts): EntryFacts {
     uid: facts.uid,
     gid: facts.gid,
     ...(facts.sha256 === undefined ? {} : { sha256: facts.sha256 }),
-    ...(facts.target === undefined ? {} : target === undefined ? { target: encodePath(facts.target, 'base64'), targetEncoding: 'base64' as const } : { target }),
+    ...(facts.target === undefined
+      ? {}
+      : target === undefined
+        ? { target: encodePath(facts.target, 'base64'), targetEncoding: 'base64' as const }
+        : { target }),
   };
 }
 
@@ -261,7 +265,12 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
     const unappliable = unappliableReason(before, after);
     const lines = countLines(kind, before, after);
     const leaves = after?.target !== undefined && leavesRoot(path, after.target, input.rootPath, (at) => links.get(at));
-    const isImplied = (kind === 'added' || kind === 'deleted') && (after ?? before)?.type === 'directory' && implied.has(path) && draft.conflict === undefined && unappliable === undefined;
+    const isImplied =
+      (kind === 'added' || kind === 'deleted') &&
+      (after ?? before)?.type === 'directory' &&
+      implied.has(path) &&
+      draft.conflict === undefined &&
+      unappliable === undefined;
     const change: Change = {
       root: input.root,
       path: encodePath(path, encoding),

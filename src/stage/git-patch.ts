@@ -4,7 +4,17 @@ import { bytesOf, type BytePath } from './byte-path.ts';
 
 /** Forms that git's patch format uses (gitformat-diff, git-apply(1)). Text is latin1: one character, one byte. */
 
-const ESCAPES: Readonly<Record<string, string>> = { '\x07': '\\a', '\b': '\\b', '\t': '\\t', '\n': '\\n', '\v': '\\v', '\f': '\\f', '\r': '\\r', '"': '\\"', '\\': '\\\\' };
+const ESCAPES: Readonly<Record<string, string>> = {
+  '\x07': '\\a',
+  '\b': '\\b',
+  '\t': '\\t',
+  '\n': '\\n',
+  '\v': '\\v',
+  '\f': '\\f',
+  '\r': '\\r',
+  '"': '\\"',
+  '\\': '\\\\',
+};
 
 function octal(char: string): string {
   return `\\${char.charCodeAt(0).toString(8).padStart(3, '0')}`;

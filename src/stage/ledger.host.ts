@@ -53,7 +53,7 @@ function syncDirectory(path: string): void {
 function writeNew(path: string, bytes: Buffer): void {
   const fd = openSync(path, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW, 0o600);
   try {
-    for (let done = 0; done < bytes.length; ) {
+    for (let done = 0; done < bytes.length;) {
       done += writeSync(fd, bytes, done);
     }
     fsyncSync(fd);
@@ -143,7 +143,10 @@ export function loadLedgers(directory: string): ApplyLedger[] {
     }
     const ledger = parseLedger(text);
     if (ledger === undefined || ledger.id !== id) {
-      throw new ProofrunError('ERR_APPLY_INTERRUPTED', { message: `the ledger ${join(directory, name)} is damaged`, hint: 'keep it and the directories beside it: they may hold files of the workspace' });
+      throw new ProofrunError('ERR_APPLY_INTERRUPTED', {
+        message: `the ledger ${join(directory, name)} is damaged`,
+        hint: 'keep it and the directories beside it: they may hold files of the workspace',
+      });
     }
     found.push(ledger);
   }

@@ -107,7 +107,13 @@ export async function diffLines(before: string, after: string): Promise<LineDiff
       }
       if (!last) {
         const head = lines.slice(-context);
-        open = { oldStart: oldLine + count - head.length, newStart: newLine + count - head.length, oldLines: head.length, newLines: head.length, lines: signed(' ', head) };
+        open = {
+          oldStart: oldLine + count - head.length,
+          newStart: newLine + count - head.length,
+          oldLines: head.length,
+          newLines: head.length,
+          lines: signed(' ', head),
+        };
       }
     }
     oldLine += count;

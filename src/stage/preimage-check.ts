@@ -95,7 +95,8 @@ export function checkPreimage(context: PreimageContext): PreimageCheck {
     const now = above === undefined ? context.now(path) : undefined;
     const found = above === undefined ? identity(path, now) : undefined;
     const name = lossyTextOf(path);
-    const reason = above ?? (found !== undefined ? `the directory ${name} was ${found}` : now?.unreadable === true ? `the directory ${name} can't be read` : undefined);
+    const reason =
+      above ?? (found !== undefined ? `the directory ${name} was ${found}` : now?.unreadable === true ? `the directory ${name} can't be read` : undefined);
     known.set(path, reason);
     return reason;
   };

@@ -107,7 +107,13 @@ function notFound(typed: string, entries: readonly StagedEntry[]): ProofrunError
   });
 }
 
-function resolveAll(texts: readonly string[], selection: Selection, roots: readonly StagedRoot[], entries: readonly StagedEntry[], fits: typeof covers): Target[] {
+function resolveAll(
+  texts: readonly string[],
+  selection: Selection,
+  roots: readonly StagedRoot[],
+  entries: readonly StagedEntry[],
+  fits: typeof covers,
+): Target[] {
   return texts.map((text) => {
     const target = locate(text, selection.cwd, roots);
     if (target === undefined || !entries.some((entry) => fits(target, entry))) {
@@ -195,7 +201,9 @@ function refuse(chosen: readonly StagedEntry[], allowed: readonly Target[], over
   const executing = chosen.filter((entry) => entry.change.executes !== undefined && !allowed.some((target) => isExactly(target, entry)));
   if (executing.length > 0) {
     throw new ProofrunError('ERR_STAGE_EXECUTES', {
-      message: executing.map((entry) => `${displayPath(entry)} would run by itself on your machine: ${entry.change.executes ?? ''}`).join('\n') + '\nnothing was applied',
+      message:
+        executing.map((entry) => `${displayPath(entry)} would run by itself on your machine: ${entry.change.executes ?? ''}`).join('\n') +
+        '\nnothing was applied',
       hint: executing.map((entry) => `--allow-exec ${displayPath(entry)}`).join(' '),
       data: { paths: executing.map((entry) => ({ path: entry.change.path, encoding: entry.change.encoding, reason: entry.change.executes ?? '' })) },
     });
@@ -204,7 +212,8 @@ function refuse(chosen: readonly StagedEntry[], allowed: readonly Target[], over
   if (conflicts.length > 0) {
     throw new ProofrunError('ERR_STAGE_CONFLICT', {
       message: conflicts.map((entry) => conflictLine(entry.change, displayPath(entry))).join('\n') + '\nnothing was applied',
-      hint: conflicts.map((entry) => `--exclude ${displayPath(entry)}`).join(' ') + ' | ' + conflicts.map((entry) => `--overwrite ${displayPath(entry)}`).join(' '),
+      hint:
+        conflicts.map((entry) => `--exclude ${displayPath(entry)}`).join(' ') + ' | ' + conflicts.map((entry) => `--overwrite ${displayPath(entry)}`).join(' '),
       data: { paths: conflicts.map((entry) => ({ path: entry.change.path, encoding: entry.change.encoding, ...entry.change.conflict })) },
     });
   }

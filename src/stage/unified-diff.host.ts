@@ -68,7 +68,10 @@ function sideOf(entry: StagedEntry, which: 'before' | 'after', view: StageView):
 function hunkText(diff: LineDiff, line: (text: string) => string): string {
   const range = (start: number, count: number) => (count === 1 ? `${start}` : `${start},${count}`);
   return diff.hunks
-    .map((hunk) => `@@ -${range(hunk.oldStart, hunk.oldLines)} +${range(hunk.newStart, hunk.newLines)} @@\n${hunk.lines.map((text) => `${line(text)}\n`).join('')}`)
+    .map(
+      (hunk) =>
+        `@@ -${range(hunk.oldStart, hunk.oldLines)} +${range(hunk.newStart, hunk.newLines)} @@\n${hunk.lines.map((text) => `${line(text)}\n`).join('')}`,
+    )
     .join('');
 }
 
@@ -104,7 +107,9 @@ async function sectionText(section: Section, form: DiffOptions['form']): Promise
   const newContent = after?.content ?? empty;
   const large = Math.max(oldContent.length, newContent.length) > DIFF_BYTES && before !== undefined && after !== undefined;
   if (before?.binary === true || after?.binary === true || (large && patch)) {
-    return patch ? `${lines.join('\n')}\nGIT binary patch\n${binaryLiteral(newContent)}${binaryLiteral(oldContent)}` : `${lines.join('\n')}\nBinary files ${oldName} and ${newName} differ (${oldContent.length} and ${newContent.length} bytes)\n`;
+    return patch
+      ? `${lines.join('\n')}\nGIT binary patch\n${binaryLiteral(newContent)}${binaryLiteral(oldContent)}`
+      : `${lines.join('\n')}\nBinary files ${oldName} and ${newName} differ (${oldContent.length} and ${newContent.length} bytes)\n`;
   }
   if (large) return `${lines.join('\n')}\nFiles ${oldName} and ${newName} differ (${oldContent.length} and ${newContent.length} bytes)\n`;
   const diff = await diffLines(oldContent.toString('latin1'), newContent.toString('latin1'));
@@ -118,13 +123,20 @@ function omission(entry: StagedEntry, change: Change): string | undefined {
   const type = (after ?? before)?.type;
   if (type === 'directory' && gitType(before) === undefined) {
     if (change.implied === true) return undefined;
-    return change.kind === 'attributes' ? 'attributes of a directory' : change.kind === 'added' ? 'an empty directory' : change.kind === 'deleted' ? 'a directory by itself' : 'a directory';
+    return change.kind === 'attributes'
+      ? 'attributes of a directory'
+      : change.kind === 'added'
+        ? 'an empty directory'
+        : change.kind === 'deleted'
+          ? 'a directory by itself'
+          : 'a directory';
   }
   if (gitType(before) === undefined && gitType(after) === undefined) return `a ${type ?? 'thing'}`;
   if (after !== undefined && after.type !== 'directory' && gitType(after) === undefined) return `a ${after.type}`;
   if (before !== undefined && after !== undefined && before.type === after.type && after.type === 'file') {
     const beyond = (before.mode & ~0o111) !== (after.mode & ~0o111);
-    const xattrs = before.xattrs.length !== after.xattrs.length || before.xattrs.some((x, i) => x.name !== after.xattrs[i]?.name || !x.value.equals(after.xattrs[i].value));
+    const xattrs =
+      before.xattrs.length !== after.xattrs.length || before.xattrs.some((x, i) => x.name !== after.xattrs[i]?.name || !x.value.equals(after.xattrs[i].value));
     if (beyond || xattrs) return xattrs ? 'extended attributes' : 'permission bits other than executable';
   }
   return undefined;

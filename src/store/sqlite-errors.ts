@@ -10,7 +10,8 @@ export function sqliteCodeOf(error: unknown): string | undefined {
 export function explainSqliteError(error: unknown, file: string): unknown {
   const code = sqliteCodeOf(error);
   if (code === undefined) return error;
-  const primary = code.split('_', 2).join('_');
+  // Growing the WAL's index failed: out of space, says sqlite.org/rescode.html.
+  const primary = code === 'SQLITE_IOERR_SHMSIZE' ? 'SQLITE_FULL' : code.split('_', 2).join('_');
   switch (primary) {
     case 'SQLITE_BUSY':
     case 'SQLITE_LOCKED':

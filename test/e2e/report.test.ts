@@ -2,7 +2,6 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { canonicalSha256 } from '../../src/core/canonical-json.ts';
-import type { JsonObject } from '../../src/core/json.ts';
 import { jobCommand } from '../support/job-command.host.ts';
 import { jobLab, type JobLab } from '../support/job-lab.host.ts';
 import { asUser, describeUsers } from '../support/users.host.ts';
@@ -58,6 +57,20 @@ describeUsers('status, diff and verify', (user) => {
     expect(review).toContain('job apply last --path top');
   });
 
+  test('a path that the machine would run by itself needs its own word, and the review says which', async () => {
+    const lab = jobLab(user);
+    expect((await lab.job(['run', '--safe', '-q', '--', 'sh', '-c', 'mkdir -p .husky; echo hook > .husky/pre-commit; echo 1 > a'])).code).toBe(0);
+    const refused = await lab.job(['apply', 'last', '--all']);
+    expect(refused.code).toBe(205);
+    expect(refused.stderr).toContain('     job apply last --all --allow-exec .husky/pre-commit\n');
+    expect(lab.tree()).toEqual([]);
+    const suggested = /^all 2: job (.*)$/m.exec((await lab.job(['status', '--review'])).stdout)?.[1];
+    expect(suggested).toBe('apply last --all --allow-exec .husky/pre-commit');
+    const applied = await lab.job((suggested ?? '').split(' '));
+    expect(applied.code, applied.stderr).toBe(0);
+    expect(lab.tree()).toEqual(['.husky/', '.husky/pre-commit', 'a']);
+  });
+
   test('the patch is what git apply takes; the diff for reading obeys no control character', async () => {
     const lab = jobLab(user);
     lab.write('a.txt', 'one\ntwo\n');
@@ -100,8 +113,8 @@ describeUsers('status, diff and verify', (user) => {
     const forged = JSON.parse(whole) as { sha256?: string; executor_observations: { dimensions: Record<string, { level: string }> } };
     const models = forged.executor_observations.dimensions['models'];
     if (models !== undefined) models.level = 'enforced';
-    const { sha256: _, ...body } = forged;
-    lab.write('forged.json', JSON.stringify({ ...body, sha256: canonicalSha256(body as JsonObject) }));
+    delete forged.sha256;
+    lab.write('forged.json', JSON.stringify({ ...forged, sha256: canonicalSha256(forged) }));
     const named = await lab.job(['verify', './forged.json']);
     expect(named.code).toBe(201);
     expect(named.stdout).toContain('executor_observations.dimensions.models.level: recorded "enforced", derived "unenforced"');

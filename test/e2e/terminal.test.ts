@@ -123,7 +123,7 @@ describeUsers('job run on a terminal (script(1) makes it)', (user) => {
   onTerminal('Ctrl-Z stops the job with the command line, and fg goes on', async () => {
     const lab = jobLab(user);
     const screen = openScreen(lab, 'bash --norc --noprofile -i');
-    await screen.shows('$ ');
+    await screen.shows(/[$#] /);
     screen.type(`PS1='%% '\r`);
     await screen.shows(/\n%% /);
     screen.type(`${shellLine(lab, ['run', '--safe', '--', 'sh', '-c', 'echo ready; n=0; while [ $n -lt 40 ]; do n=$((n+1)); sleep 0.05; done; echo all of it'])}\r`);

@@ -17,7 +17,7 @@ describeUsers('kill -9 of the command line', (user) => {
       const lab = jobLab(user);
       lab.write('old.txt', 'old\n');
       const marker = `300.${randomBytes(4).readUInt32LE()}`;
-      const running = spawnAnnouncing(lab, ['run', '--', 'sh', '-c', WROTE.includes(point) ? `echo staged > new.txt; sleep ${marker} & exit 0` : `echo staged > new.txt; exec sleep ${marker}`]);
+      const running = spawnAnnouncing(lab, ['run', '--safe', '--', 'sh', '-c', WROTE.includes(point) ? `echo staged > new.txt; sleep ${marker} & exit 0` : `echo staged > new.txt; exec sleep ${marker}`]);
       await running.reach(point);
       running.child.kill('SIGKILL');
 

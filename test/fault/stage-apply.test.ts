@@ -6,7 +6,9 @@ import { StageLab, useStageDriver, type Applied, type Outcome } from '../support
 import { describeUsers } from '../support/users.host.ts';
 
 /** Ways in which the tree can change under a stage, each of which has to be noticed. */
-const CHANGES_HERE: Readonly<Record<string, { readonly make: string; readonly job: string; readonly here: string; readonly at: string; readonly says: RegExp }>> = {
+const CHANGES_HERE: Readonly<
+  Record<string, { readonly make: string; readonly job: string; readonly here: string; readonly at: string; readonly says: RegExp }>
+> = {
   'content rewritten': { make: 'echo a > f', job: 'echo staged > f', here: 'echo mine > f', at: 'f', says: /changed after the run began/ },
   'content rewritten and its time put back': {
     make: 'echo a > f; touch -d @1000000000 f',
@@ -36,11 +38,24 @@ const CHANGES_HERE: Readonly<Record<string, { readonly make: string; readonly jo
     at: 'd',
     says: /replaced since the run began/,
   },
-  'a file added to a directory that the job removed': { make: 'mkdir d; echo a > d/f', job: 'rm -r d', here: 'echo mine > d/new', at: 'd/new', says: /created since/ },
-  'a mode changed on a directory whose mode the job changed': { make: 'mkdir d', job: 'chmod 700 d', here: 'chmod 750 d', at: 'd', says: /attributes were changed/ },
+  'a file added to a directory that the job removed': {
+    make: 'mkdir d; echo a > d/f',
+    job: 'rm -r d',
+    here: 'echo mine > d/new',
+    at: 'd/new',
+    says: /created since/,
+  },
+  'a mode changed on a directory whose mode the job changed': {
+    make: 'mkdir d',
+    job: 'chmod 700 d',
+    here: 'chmod 750 d',
+    at: 'd',
+    says: /attributes were changed/,
+  },
 };
 
-const MAKE = 'mkdir -p keep gone/sub d; echo k > keep/k; echo g > gone/g; echo s > gone/sub/s; echo old > f; echo t > t; ln -s f l; echo m > m; echo x > d/x; chmod 755 d';
+const MAKE =
+  'mkdir -p keep gone/sub d; echo k > keep/k; echo g > gone/g; echo s > gone/sub/s; echo old > f; echo t > t; ln -s f l; echo m > m; echo x > d/x; chmod 755 d';
 const JOB = 'rm -r gone; echo new > f; rm t; mkdir t; echo in > t/in; ln -sfn t l; mv m keep/moved; chmod 700 d; mkdir -p n/n; echo n > n/n/n; rm keep/k';
 
 describeUsers('applying a stage', (user) => {
@@ -175,7 +190,7 @@ describeUsers('applying a stage', (user) => {
       const before = again.snapshot('exact');
       expect(await again.apply({}, { stateDirectory: state, at: { 'swapped:3': 'die' } })).toMatchObject({ died: true });
       expect(again.litter(state).length).toBeGreaterThan(0);
-      expect((await again.must<unknown[]>('recover', { stateDirectory: state }))).toMatchObject([{ outcome: 'rolled_back' }]);
+      expect(await again.must<unknown[]>('recover', { stateDirectory: state })).toMatchObject([{ outcome: 'rolled_back' }]);
       expect(again.snapshot('exact')).toEqual(before);
       expect(again.litter(state)).toEqual([]);
     } finally {
@@ -199,7 +214,12 @@ describeUsers('applying a stage', (user) => {
     for (const step of ['opened', 'staged', 'checked', 'before:0', 'before:1', 'swapped:0', 'swapped:1']) {
       test(`turns a parent into a link at ${step}, nothing outside is touched`, async () => {
         const lab = await StageLab.over(user, 'mkdir -p a/b c; echo 1 > a/b/f; echo 2 > a/b/g; echo 3 > c/h');
-        execFileSync('sh', ['-ec', `mkdir -p "$1/b"; echo canary > "$1/b/f"; echo canary > "$1/b/g"; echo canary > "$1/h"; chown -R ${user.uid}:${user.gid} "$1"`, 'sh', canary(lab)]);
+        execFileSync('sh', [
+          '-ec',
+          `mkdir -p "$1/b"; echo canary > "$1/b/f"; echo canary > "$1/b/g"; echo canary > "$1/h"; chown -R ${user.uid}:${user.gid} "$1"`,
+          'sh',
+          canary(lab),
+        ]);
         await lab.job('echo one > a/b/f; rm a/b/g; echo three > c/h; echo four > a/b/new');
         const outside = lab.snapshot('exact', canary(lab));
         const attack = `cd '${lab.workspace}'; mv a a.away; ln -s '${canary(lab)}' a; mv c c.away; ln -s '${canary(lab)}' c`;
@@ -260,14 +280,32 @@ describeUsers('applying a stage', (user) => {
       // Nothing is forgotten until a person has taken it.
       expect((await lab.apply()).error).toMatchObject({ code: 'ERR_APPLY_INTERRUPTED' });
       rmSync(join(kept, 'n0'));
-      expect((await lab.must<unknown[]>('recover'))).toMatchObject([{ outcome: 'rolled_back' }]);
+      expect(await lab.must<unknown[]>('recover')).toMatchObject([{ outcome: 'rolled_back' }]);
       expect(lab.litter()).toEqual([]);
     });
   });
 
   describe('killed', () => {
     // 18 operations: see MAKE and JOB. Each step is announced; nothing waits for a delay.
-    const steps = ['opened', 'staging', 'staged', 'manifest', 'synced', 'checked', 'before:0', 'swapped:0', 'before:5', 'swapped:5', 'swapped:9', 'before:12', 'swapped:13', 'swapped', 'finished', 'final-synced', 'committed'];
+    const steps = [
+      'opened',
+      'staging',
+      'staged',
+      'manifest',
+      'synced',
+      'checked',
+      'before:0',
+      'swapped:0',
+      'before:5',
+      'swapped:5',
+      'swapped:9',
+      'before:12',
+      'swapped:13',
+      'swapped',
+      'finished',
+      'final-synced',
+      'committed',
+    ];
     const outcomes = new Set<string>();
 
     for (const step of steps) {

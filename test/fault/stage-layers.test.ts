@@ -109,7 +109,16 @@ describeUsers('a stage', (user) => {
   test.runIf(user.kind === 'root')('a renamed directory brings its entries along', async () => {
     const lab = await StageLab.over(user, 'mkdir -p d/sub; echo a > d/a; echo b > d/sub/b; echo c > d/sub/c');
     await lab.job('mv d e; echo changed > e/sub/b; rm e/sub/c; mv e/sub f');
-    expect(await lab.kinds()).toEqual(['added e', 'added f', 'added f/b', 'deleted d', 'deleted d/sub', 'deleted d/sub/b', 'deleted d/sub/c', 'renamed d/a -> e/a']);
+    expect(await lab.kinds()).toEqual([
+      'added e',
+      'added f',
+      'added f/b',
+      'deleted d',
+      'deleted d/sub',
+      'deleted d/sub/b',
+      'deleted d/sub/c',
+      'renamed d/a -> e/a',
+    ]);
     expect((await lab.apply()).error).toBeUndefined();
     const direct = new StageLab(user);
     await direct.here('mkdir -p d/sub; echo a > d/a; echo b > d/sub/b; echo c > d/sub/c; mv d e; echo changed > e/sub/b; rm e/sub/c; mv e/sub f');
@@ -122,8 +131,18 @@ describeUsers('a stage', (user) => {
     const lab = await StageLab.over(user, ':');
     await lab.job(make);
     const { changes } = await lab.view();
-    expect(changes.filter((change) => change.encoding === 'base64').map((change) => Buffer.from(change.path, 'base64').toString('latin1')).sort()).toEqual(['bad\xffname', 'd\xff', 'd\xff/in']);
-    expect(changes.filter((change) => change.encoding === 'utf8').map((change) => change.path).sort()).toEqual([' sp ace ', '-dash', long, 'new\nline'].sort());
+    expect(
+      changes
+        .filter((change) => change.encoding === 'base64')
+        .map((change) => Buffer.from(change.path, 'base64').toString('latin1'))
+        .sort(),
+    ).toEqual(['bad\xffname', 'd\xff', 'd\xff/in']);
+    expect(
+      changes
+        .filter((change) => change.encoding === 'utf8')
+        .map((change) => change.path)
+        .sort(),
+    ).toEqual([' sp ace ', '-dash', long, 'new\nline'].sort());
     expect((await lab.apply()).error).toBeUndefined();
     const direct = new StageLab(user);
     await direct.here(make);
@@ -132,7 +151,8 @@ describeUsers('a stage', (user) => {
 
   test('paths longer than PATH_MAX', async () => {
     const lab = await StageLab.over(user, ':');
-    const walk = (last: string) => `python3 -c 'import os\nfor i in range(30):\n  os.path.isdir("d" * 200) or os.mkdir("d" * 200)\n  os.chdir("d" * 200)\n${last}'`;
+    const walk = (last: string) =>
+      `python3 -c 'import os\nfor i in range(30):\n  os.path.isdir("d" * 200) or os.mkdir("d" * 200)\n  os.chdir("d" * 200)\n${last}'`;
     await lab.job(walk('open("leaf", "w").write("deep")'));
     const { changes } = await lab.view();
     expect(changes).toHaveLength(31);
@@ -154,7 +174,9 @@ describeUsers('a stage', (user) => {
     const lab = await StageLab.over(user, ':');
     await lab.job('echo x > a; ln a b; mkdir d; ln a d/c; truncate -s 64M hole; printf end >> hole');
     expect((await lab.apply()).error).toBeUndefined();
-    expect(await lab.here('stat -c %h a; [ a -ef b ] && [ a -ef d/c ] && echo one; stat -c "%s" hole; [ $(stat -c %b hole) -lt 200 ] && echo sparse')).toBe('3\none\n67108867\nsparse\n');
+    expect(await lab.here('stat -c %h a; [ a -ef b ] && [ a -ef d/c ] && echo one; stat -c "%s" hole; [ $(stat -c %b hole) -lt 200 ] && echo sparse')).toBe(
+      '3\none\n67108867\nsparse\n',
+    );
   });
 
   test('times of files and of new directories are kept', async () => {
@@ -183,7 +205,9 @@ describeUsers('a stage', (user) => {
 
   test('devices, sockets and setuid files are shown and refused', async () => {
     const lab = await StageLab.over(user, ':');
-    await lab.job(`echo fine > fine; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")'; cp /bin/true suid; chmod 4755 suid${user.kind === 'root' ? '; mknod null c 1 3' : ''}`);
+    await lab.job(
+      `echo fine > fine; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")'; cp /bin/true suid; chmod 4755 suid${user.kind === 'root' ? '; mknod null c 1 3' : ''}`,
+    );
     expect((await lab.change('sock')).unappliable).toBe('socket');
     expect((await lab.change('suid')).unappliable).toBe('setuid bit');
     if (user.kind === 'root') expect((await lab.change('null')).unappliable).toBe('device node');
@@ -199,7 +223,12 @@ describeUsers('a stage', (user) => {
     const lab = await StageLab.over(user, 'mkdir d; echo x > d/x');
     await lab.job('ln -s /etc/passwd abs; ln -s ../.. up; ln -s x d/in; ln -s ../d/x d/back; ln -s up/etc via; ln -s loop loop');
     const { changes } = await lab.view();
-    expect(changes.filter((change) => change.leavesRoot === true).map((change) => change.path).sort()).toEqual(['abs', 'loop', 'up', 'via']);
+    expect(
+      changes
+        .filter((change) => change.leavesRoot === true)
+        .map((change) => change.path)
+        .sort(),
+    ).toEqual(['abs', 'loop', 'up', 'via']);
   });
 
   test('changes come in the order of a review', async () => {
@@ -211,7 +240,11 @@ describeUsers('a stage', (user) => {
   });
 
   test('a hidden path is neither read nor replaced', async () => {
-    const lab = await StageLab.over(user, 'echo secret > .env; mkdir only; echo key > only/k.pem; mkdir both; echo key > both/k.pem; echo seen > both/seen', ['.env', 'only/k.pem', 'both/k.pem']);
+    const lab = await StageLab.over(user, 'echo secret > .env; mkdir only; echo key > only/k.pem; mkdir both; echo key > both/k.pem; echo seen > both/seen', [
+      '.env',
+      'only/k.pem',
+      'both/k.pem',
+    ]);
     await lab.job('[ ! -e .env ]; echo mine > .env; rmdir only; rm -r both; mkdir both; echo fresh > both/fresh');
     const { changes } = await lab.view();
     const conflicts = Object.fromEntries(changes.flatMap((change) => (change.conflict === undefined ? [] : [[change.path, change.conflict.reason]])));
@@ -245,7 +278,9 @@ for i in range(3000):
   os.mkdir("d")
   os.chdir("d")'`);
     const { changes } = await lab.view();
-    expect(changes.filter((change) => change.unappliable !== undefined).map((change) => change.unappliable)).toEqual(['what lies below is too deep and was not read']);
+    expect(changes.filter((change) => change.unappliable !== undefined).map((change) => change.unappliable)).toEqual([
+      'what lies below is too deep and was not read',
+    ]);
     expect((await lab.apply()).error?.code).toBe('ERR_STAGE_REFUSED');
     expect(lab.snapshot()).toEqual({});
     await lab.must('drop');
@@ -296,7 +331,9 @@ for i in range(3000):
   test.runIf(user.kind === 'root')('the walk names mounts and stays out of them', async () => {
     const lab = new StageLab(user);
     await lab.here('mkdir -p a/m; echo x > a/f');
-    const seen = execFileSync('unshare', ['-m', 'sh', '-ec', 'mount -t tmpfs tmpfs a/m; echo s > a/m/secret; "$0" walk . - --match "*"', SHIM], { cwd: lab.workspace });
+    const seen = execFileSync('unshare', ['-m', 'sh', '-ec', 'mount -t tmpfs tmpfs a/m; echo s > a/m/secret; "$0" walk . - --match "*"', SHIM], {
+      cwd: lab.workspace,
+    });
     expect(seen.toString().split('\0').sort()).toEqual(['', 'ma', 'ma/f', 'ma/m', 'xa/m']);
   });
 
@@ -320,12 +357,18 @@ for i in range(3000):
   test('git apply takes the patch and gives the same tree', async () => {
     const make = `mkdir -p src gone; printf 'a\\nb\\nc\\nd\\ne\\nf\\ng\\nh\\ni\\n' > src/m; printf 'no newline' > src/n; echo bye > gone/g; echo exec > x; echo t > t; ln -s t l; echo 'move me along' > old; printf 'a\\0b' > bin; printf 'w\\n' > 'sp ace'; echo q > "$(printf 'q\\tuo"te')"; printf z > "$(printf 'bad\\377')"; : > empty`;
     const lab = await StageLab.over(user, make);
-    await lab.job(`printf 'a\\nB\\nc\\nd\\ne\\nf\\ng\\nh\\ni\\nj' > src/m; printf 'no newline\\n' > src/n; rm -r gone; chmod 755 x; rm t; ln -s l t; ln -sfn old2 l; mv old new; printf 'a\\0c' > bin; echo W > 'sp ace'; echo Q > "$(printf 'q\\tuo"te')"; printf ZZ > "$(printf 'bad\\377')"; : > empty2; rm empty; mkdir fifo.d; mkfifo fifo.d/p; printf 'bin\\0' > newbin; mkdir hollow`);
+    await lab.job(
+      `printf 'a\\nB\\nc\\nd\\ne\\nf\\ng\\nh\\ni\\nj' > src/m; printf 'no newline\\n' > src/n; rm -r gone; chmod 755 x; rm t; ln -s l t; ln -sfn old2 l; mv old new; printf 'a\\0c' > bin; echo W > 'sp ace'; echo Q > "$(printf 'q\\tuo"te')"; printf ZZ > "$(printf 'bad\\377')"; : > empty2; rm empty; mkdir fifo.d; mkfifo fifo.d/p; printf 'bin\\0' > newbin; mkdir hollow`,
+    );
     const diff = await lab.must<{ bytes: string; omitted: { path: string; because: string }[] }>('diff');
     expect(diff.omitted.map((left) => left.path).sort()).toEqual(['fifo.d/p', 'hollow']);
     const direct = new StageLab(user);
     await direct.here(make);
-    execFileSync('git', ['apply', '--whitespace=nowarn', '-'], { cwd: direct.workspace, input: Buffer.from(diff.bytes, 'base64'), env: { PATH: process.env['PATH'], GIT_CEILING_DIRECTORIES: direct.base, HOME: direct.base } });
+    execFileSync('git', ['apply', '--whitespace=nowarn', '-'], {
+      cwd: direct.workspace,
+      input: Buffer.from(diff.bytes, 'base64'),
+      env: { PATH: process.env['PATH'], GIT_CEILING_DIRECTORIES: direct.base, HOME: direct.base },
+    });
     await direct.here(':');
     expect((await lab.apply({ exclude: ['fifo.d', 'hollow'] })).error).toBeUndefined();
     const content = (tree: Record<string, string>) => Object.fromEntries(Object.entries(tree).map(([path, facts]) => [path, facts.replace(/ \d+:\d+/, '')]));

@@ -21,7 +21,12 @@ const operation = fc.oneof(
   { weight: 2, arbitrary: fc.tuple(path, path).map(([from, to]) => `rm -rf ../copy; cp -a -T ${from} ../copy && mv -T ../copy ${to}; rm -rf ../copy`) },
   { weight: 2, arbitrary: fc.tuple(path, path).map(([target, at]) => `ln -sfT ${target} ${at}`) },
   { weight: 1, arbitrary: path.map((at) => `mkfifo ${at}`) },
-  { weight: 2, arbitrary: fc.tuple(mode, path).map(([bits, at]) => `[ -d ${at} ] && chmod ${bits.replace(/^6/, '7')} ${at} || { [ -f ${at} ] && [ ! -L ${at} ] && chmod ${bits} ${at}; }`) },
+  {
+    weight: 2,
+    arbitrary: fc
+      .tuple(mode, path)
+      .map(([bits, at]) => `[ -d ${at} ] && chmod ${bits.replace(/^6/, '7')} ${at} || { [ -f ${at} ] && [ ! -L ${at} ] && chmod ${bits} ${at}; }`),
+  },
   { weight: 1, arbitrary: fc.tuple(path, path).map(([from, to]) => `[ -f ${from} ] && ln -T ${from} ${to}`) },
 );
 const sequence = fc.record({ before: fc.array(operation, { maxLength: 12 }), job: fc.array(operation, { minLength: 1, maxLength: 12 }) });

@@ -22,8 +22,14 @@ const rejects = (parse: () => unknown): void => {
 const headed = (magic: string) => fc.uint8Array({ maxLength: 600 }).map((bytes) => Buffer.concat([Buffer.from(magic, 'latin1'), bytes]));
 
 test('parsers of what the shim wrote survive any bytes', () => {
-  fc.assert(fc.property(fc.oneof(fc.uint8Array({ maxLength: 600 }).map(Buffer.from), headed('PRSCAN1\0')), (bytes) => rejects(() => parseLayerListing(bytes))), { numRuns: 2000 });
-  fc.assert(fc.property(fc.oneof(fc.uint8Array({ maxLength: 600 }).map(Buffer.from), headed('PRWALK1\0')), (bytes) => rejects(() => parsePreimage(bytes))), { numRuns: 2000 });
+  fc.assert(
+    fc.property(fc.oneof(fc.uint8Array({ maxLength: 600 }).map(Buffer.from), headed('PRSCAN1\0')), (bytes) => rejects(() => parseLayerListing(bytes))),
+    { numRuns: 2000 },
+  );
+  fc.assert(
+    fc.property(fc.oneof(fc.uint8Array({ maxLength: 600 }).map(Buffer.from), headed('PRWALK1\0')), (bytes) => rejects(() => parsePreimage(bytes))),
+    { numRuns: 2000 },
+  );
 });
 
 /** A walk as the shim writes it. */
@@ -63,7 +69,11 @@ function walkOf(tree: Tree): Buffer {
 interface Tree {
   readonly [name: string]: Tree | null;
 }
-const name = fc.string({ minLength: 1, maxLength: 6 }).filter((text) => !/[/\0]/.test(text) && text !== '.' && text !== '..' && text !== '__proto__' && Buffer.byteLength(text) < 255 && !/\p{Surrogate}/u.test(text));
+const name = fc
+  .string({ minLength: 1, maxLength: 6 })
+  .filter(
+    (text) => !/[/\0]/.test(text) && text !== '.' && text !== '..' && text !== '__proto__' && Buffer.byteLength(text) < 255 && !/\p{Surrogate}/u.test(text),
+  );
 const { tree } = fc.letrec<{ tree: Tree }>((tie) => ({ tree: fc.dictionary(name, fc.option(tie('tree'), { depthSize: 'small' }), { maxKeys: 5 }) }));
 
 test('a walk is read back as the tree that was walked, and every cut of it is refused', () => {
@@ -114,7 +124,9 @@ function patch(before: string, diff: LineDiff): string {
 }
 
 test('a diff carries the one text into the other, whatever they hold', async () => {
-  const text = fc.array(fc.constantFrom('a', 'b', 'c', '\r', ' x', '+', '-', '\\', ''), { maxLength: 30 }).chain((lines) => fc.boolean().map((open) => lines.map((line) => `${line}\n`).join('') + (open ? 'tail' : '')));
+  const text = fc
+    .array(fc.constantFrom('a', 'b', 'c', '\r', ' x', '+', '-', '\\', ''), { maxLength: 30 })
+    .chain((lines) => fc.boolean().map((open) => lines.map((line) => `${line}\n`).join('') + (open ? 'tail' : '')));
   await fc.assert(
     fc.asyncProperty(text, text, async (before, after) => {
       const diff = await diffLines(before, after);

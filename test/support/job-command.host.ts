@@ -26,8 +26,3 @@ export function jobCommand(user: TestUser): readonly [string, ...string[]] {
 export function nodeFor(user: TestUser): string {
   return user.uid === process.getuid?.() ? process.execPath : (process.env['PROOFRUN_TEST_NODE'] ?? process.execPath);
 }
-
-/** A file of test/fixtures as the user can read it. */
-export function fixture(user: TestUser, name: string): string {
-  return user.uid === process.getuid?.() ? join(CLONE, 'test', 'fixtures', name) : join(installation(user), 'test', 'fixtures', name);
-}

@@ -40,7 +40,10 @@ export function merged(at: string, before: LayerFacts | undefined, after: LayerF
 }
 
 /** A preimage that knows the given paths; T0 is second 200. */
-export function preimageOf(entries: Readonly<Record<string, { readonly type: EntryType; readonly ino: bigint; readonly directory?: Partial<PreimageDirectory> }>>, extra: Partial<Preimage> = {}): Preimage {
+export function preimageOf(
+  entries: Readonly<Record<string, { readonly type: EntryType; readonly ino: bigint; readonly directory?: Partial<PreimageDirectory> }>>,
+  extra: Partial<Preimage> = {},
+): Preimage {
   return {
     t0: { seconds: 200, nanoseconds: 0 },
     realMinusBootNs: 1_000_000_000n,
@@ -49,7 +52,9 @@ export function preimageOf(entries: Readonly<Record<string, { readonly type: Ent
     entries: Object.keys(entries).length,
     directory: (at) => {
       const known = entries[at];
-      return known?.type !== 'directory' ? undefined : { dev: 1n, ino: known.ino, mode: 0o755, uid: 1000, gid: 1000, readable: true, mount: false, ...known.directory };
+      return known?.type !== 'directory'
+        ? undefined
+        : { dev: 1n, ino: known.ino, mode: 0o755, uid: 1000, gid: 1000, readable: true, mount: false, ...known.directory };
     },
     entry: (at) => {
       const known = entries[at];

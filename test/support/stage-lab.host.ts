@@ -24,7 +24,15 @@ export function useStageDriver(): void {
     directory = mkdtempSync(join(tmpdir(), 'proofrun-driver-'));
     driver = join(directory, 'driver.mjs');
     const banner = { js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);" };
-    buildSync({ entryPoints: [join(CLONE, 'test/fixtures/stage-driver.ts')], bundle: true, platform: 'node', format: 'esm', outfile: driver, banner, logLevel: 'error' });
+    buildSync({
+      entryPoints: [join(CLONE, 'test/fixtures/stage-driver.ts')],
+      bundle: true,
+      platform: 'node',
+      format: 'esm',
+      outfile: driver,
+      banner,
+      logLevel: 'error',
+    });
     chmodSync(directory, 0o755);
     chmodSync(driver, 0o644);
   });
@@ -189,7 +197,10 @@ export class StageLab {
   }
 
   apply(selection: Partial<StageRequest['selection']> = {}, extra: Partial<StageRequest> = {}): Promise<Outcome<Applied>> {
-    return this.request<Applied>('apply', { selection: { cwd: this.workspace, paths: [], include: [], exclude: [], allowExec: [], overwrite: [], ...selection }, ...extra });
+    return this.request<Applied>('apply', {
+      selection: { cwd: this.workspace, paths: [], include: [], exclude: [], allowExec: [], overwrite: [], ...selection },
+      ...extra,
+    });
   }
 
   /** The file that a driver can be given on standard input, and the command that does so: for a second command while the first waits. */

@@ -89,7 +89,10 @@ describe('buildChanges', () => {
   test('empty files are never renamed', () => {
     const empty = { size: 0, lines: 0 };
     const found = buildChanges(
-      input({ preimage: preimageOf({ a: { type: 'file', ino: 10n } }), entries: [merged('a', facts('file', empty), undefined), merged('b', undefined, facts('file', empty))] }),
+      input({
+        preimage: preimageOf({ a: { type: 'file', ino: 10n } }),
+        entries: [merged('a', facts('file', empty), undefined), merged('b', undefined, facts('file', empty))],
+      }),
     );
     expect(found.map(({ change }) => change.kind)).toEqual(['deleted', 'added']);
   });
@@ -103,7 +106,10 @@ describe('buildChanges', () => {
   test('a name that is no UTF-8 is given as base64, together with the other path of a rename', () => {
     const odd = '\xff' as ReturnType<typeof path>;
     const found = buildChanges(
-      input({ preimage: preimageOf({ a: { type: 'file', ino: 10n } }), entries: [merged('a', facts('file'), undefined), { path: odd, before: undefined, after: facts('file'), source: undefined }] }),
+      input({
+        preimage: preimageOf({ a: { type: 'file', ino: 10n } }),
+        entries: [merged('a', facts('file'), undefined), { path: odd, before: undefined, after: facts('file'), source: undefined }],
+      }),
     );
     expect(found[0]?.change).toMatchObject({ encoding: 'base64', path: Buffer.from([0xff]).toString('base64'), from: Buffer.from('a').toString('base64') });
   });
@@ -136,7 +142,9 @@ describe('buildChanges', () => {
   });
 
   test('what shows through a moved directory but was hidden was never there for the job', () => {
-    const found = buildChanges(input({ hidden: [path('old/.env')], entries: [merged('new', undefined, facts('directory')), merged('new/.env', undefined, facts('file'), 'old/.env')] }));
+    const found = buildChanges(
+      input({ hidden: [path('old/.env')], entries: [merged('new', undefined, facts('directory')), merged('new/.env', undefined, facts('file'), 'old/.env')] }),
+    );
     expect(found.map(({ change }) => change.path)).toEqual(['new']);
   });
 

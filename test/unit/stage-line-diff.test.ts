@@ -52,7 +52,12 @@ describe('the forms of git', () => {
 
   test('object ids, modes and binary content', () => {
     expect(blobId(Buffer.from(''))).toBe('e69de29bb2d1d6434b8b29ae775ad8c2e48c5391');
-    expect([gitMode('file', 0o644), gitMode('file', 0o100), gitMode('file', 0o055), gitMode('symlink', 0o777)]).toEqual(['100644', '100755', '100644', '120000']);
+    expect([gitMode('file', 0o644), gitMode('file', 0o100), gitMode('file', 0o055), gitMode('symlink', 0o777)]).toEqual([
+      '100644',
+      '100755',
+      '100644',
+      '120000',
+    ]);
     expect(binaryLiteral(Buffer.from('')).split('\n')[0]).toBe('literal 0');
   });
 });

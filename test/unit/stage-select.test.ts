@@ -14,8 +14,21 @@ const file = (letter: string) => facts('file', { sha256: letter.repeat(64) });
 const directory = facts('directory', { ino: 9n });
 
 function changes(entries: readonly MergedEntry[], executes: readonly string[] = []) {
-  const preimage = preimageOf(Object.fromEntries(entries.flatMap((entry) => (entry.before === undefined ? [] : [[entry.path, { type: entry.before.type, ino: entry.before.ino }]]))));
-  return buildChanges({ root: 0, rootPath: '/ws', entries, preimage, hidden: [], applied: new Map(), restored: new Map(), clockFellBack: false, ownership: 'compare', executes: (at) => (executes.includes(at) ? 'it would' : undefined) });
+  const preimage = preimageOf(
+    Object.fromEntries(entries.flatMap((entry) => (entry.before === undefined ? [] : [[entry.path, { type: entry.before.type, ino: entry.before.ino }]]))),
+  );
+  return buildChanges({
+    root: 0,
+    rootPath: '/ws',
+    entries,
+    preimage,
+    hidden: [],
+    applied: new Map(),
+    restored: new Map(),
+    clockFellBack: false,
+    ownership: 'compare',
+    executes: (at) => (executes.includes(at) ? 'it would' : undefined),
+  });
 }
 
 const tree = changes(
@@ -36,7 +49,15 @@ const tree = changes(
 );
 
 function pick(selection: Partial<Selection>, entries = tree) {
-  const { entries: chosen, notes } = selectChanges(entries, roots, { cwd: '/ws', paths: [], include: [], exclude: ['.husky'], allowExec: [], overwrite: [], ...selection });
+  const { entries: chosen, notes } = selectChanges(entries, roots, {
+    cwd: '/ws',
+    paths: [],
+    include: [],
+    exclude: ['.husky'],
+    allowExec: [],
+    overwrite: [],
+    ...selection,
+  });
   return { paths: chosen.map((entry) => entry.change.path), notes };
 }
 

@@ -56,16 +56,17 @@ function remedyLines(remedy: string, room: number): readonly string[] {
 
 function abilities(executor: ExecutorCapabilities): readonly (readonly [string, string])[] {
   const { network, subprocess, limits } = executor;
-  const yes = (rows: Readonly<Record<string, boolean>>): string =>
+  const yes = (rows: Readonly<Record<string, boolean | string>>): string =>
     Object.entries(rows)
-      .map(([name, can]) => `${name} ${can ? 'yes' : 'no'}`)
+      .flatMap(([name, can]) => (typeof can === 'boolean' ? [`${name} ${can ? 'yes' : 'no'}`] : []))
       .join(', ');
+  const by = limits.processesBy === undefined ? '' : ` (processes by ${safeLine(limits.processesBy, 80)})`;
   return [
     ['runs as', executor.user === 'root' ? 'root' : 'an ordinary user'],
     ['controls', executor.controls.length === 0 ? 'none' : executor.controls.join(', ')],
     ['network', yes(network)],
     ['subprocess', yes(subprocess)],
-    ['tree limits', yes(limits)],
+    ['tree limits', yes({ ...limits })],
     ...(executor.cooperative.length === 0
       ? []
       : [['cooperative', dimensionList(DIMENSIONS.filter((dimension) => executor.cooperative.includes(dimension)))] as const]),

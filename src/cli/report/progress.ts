@@ -1,7 +1,7 @@
 import type { CliContext } from '../context.ts';
 
 export interface Progress {
-  /** Work that is done so far, and how much there is when that is known. */
+  /** Work that is done so far, and how much there is. Before the first call nobody knows. */
   readonly update: (done: number, total: number) => void;
   /** Takes the line away. Idempotent. */
   readonly stop: () => void;
@@ -25,12 +25,15 @@ export function startProgress(label: string, context: CliContext, silent = false
     void import('cli-progress').then(({ default: { SingleBar } }) => {
       if (stopped) return;
       const bar = new SingleBar({
-        format: `  ${label} {bar} {value}/{total}`,
+        // Work of unknown size shows how long it has lasted.
+        format: state.total > 0 ? `  ${label} {bar} {value}/{total}` : `  ${label} {duration} s`,
         stream: context.stderr,
         clearOnComplete: true,
         hideCursor: false,
         linewrap: false,
         noTTYOutput: false,
+        forceRedraw: true,
+        fps: 4,
         barsize: 24,
       });
       bar.start(Math.max(1, state.total), state.done);
