@@ -8,9 +8,9 @@ export async function libraryLaunch({ createProofrun, scratch, workspace, env, j
   try {
     const job = await proofrun.compose({ argv: ['true'], mode: 'safe', workspace });
     const library = async () => {
-      const { run } = await proofrun.run(job);
-      if (run.ending?.kind !== 'exit' || run.ending.code !== 0) {
-        throw new Error(`the library's job ended with ${JSON.stringify(run.ending)}`);
+      const { ending } = await proofrun.run(job);
+      if (ending.kind !== 'exit' || ending.code !== 0) {
+        throw new Error(`the library's job ended with ${JSON.stringify(ending)}`);
       }
     };
     const times = await interleave(

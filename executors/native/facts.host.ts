@@ -32,6 +32,7 @@ export interface HostFacts {
   readonly job: Ids;
   /** The caller is uid 0: no user namespace is needed. */
   readonly asRoot: boolean;
+  /** A process of the caller's that the job must not reach by its number: no number that the sandbox gives to a process of its own at the gate. */
   readonly hostPid: number;
   readonly namespaces: { readonly mnt: string; readonly pid: string; readonly net: string };
   /** Filters that this process already has (it may run inside a container). */
@@ -79,6 +80,8 @@ const OWN_PLACES = new Set(['/proc', '/sys', '/dev', '/tmp']);
 const TOOLCHAIN_PARTS = ['bin', 'lib', 'lib64', 'libexec', 'share', 'include', 'shims', 'versions', 'toolchains', 'plugins', 'candidates', 'completions', 'etc', 'ssl', 'pkg', 'src'];
 /** Toolchain homes that a launcher on PATH leads to, by the name of its directory. */
 const LAUNCHER_HOMES: Readonly<Record<string, readonly string[]>> = { '.cargo': ['.rustup/toolchains', '.rustup/settings.toml', '.rustup/update-hashes'] };
+/** Processes of the sandbox at the gate: its init and the command's. */
+const MOST_AT_GATE = 2;
 const BIN_NAMES = new Set(['bin', 'shims', 'sbin', 'condabin']);
 
 function readText(path: string): string {
@@ -274,6 +277,14 @@ function resolverFile(): string | undefined {
   }
 }
 
+/**
+ * A number of this process that none of the sandbox's first processes has. As PID 1 of a container this process shares its own with the sandbox's init;
+ * kill(2) takes a thread's number as well, and later threads have higher ones.
+ */
+function outsideNumber(): number {
+  return Math.max(process.pid, ...(process.pid > MOST_AT_GATE ? [] : readdirSync('/proc/self/task').map(Number)));
+}
+
 function namespaceOf(kind: string): string {
   return readlinkSync(`/proc/self/ns/${kind}`);
 }
@@ -350,7 +361,7 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
     caller,
     job: jobIds,
     asRoot,
-    hostPid: process.pid,
+    hostPid: outsideNumber(),
     namespaces: { mnt: namespaceOf('mnt'), pid: namespaceOf('pid'), net: namespaceOf('net') },
     inheritedFilters: Number(/^Seccomp_filters:\s*([0-9]+)/m.exec(readText('/proc/self/status'))?.[1] ?? '0'),
     bubblewrap,

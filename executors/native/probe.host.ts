@@ -43,7 +43,7 @@ export function findBubblewrap(): string | undefined {
 
 /** What the kernel's own settings say. Undefined: nothing there forbids it. */
 function obstacleOf(asRoot: boolean): Obstacle | undefined {
-  if (process.platform !== 'linux') return { reason: `namespaces need Linux; this is ${process.platform}`, remedy: 'use the docker executor' };
+  if (process.platform !== 'linux') return { reason: `namespaces need Linux; this is ${process.platform}`, remedy: 'use a Linux machine' };
   if (findBubblewrap() === undefined) {
     return { reason: `no bubblewrap that root owns at ${BUBBLEWRAP_PATHS.join(', ')}`, remedy: 'apt-get install bubblewrap' };
   }

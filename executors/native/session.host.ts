@@ -81,8 +81,13 @@ export class NativeSession implements Session {
     const { child, control } = launch;
     this.gone = new Promise((resolve) => {
       child.once('exit', () => {
-        this.lost('the sandbox ended');
-        resolve();
+        const over = (): void => {
+          this.lost('the sandbox ended');
+          resolve();
+        };
+        // Its last words may still wait to be read.
+        if (control.closed) over();
+        else control.once('close', over);
       });
     });
     if (child.pid !== undefined) this.hostPids.push(child.pid);
@@ -291,20 +296,20 @@ export class NativeSession implements Session {
 
   private async endTree(drain = true): Promise<void> {
     const { child, control } = this.launch;
-    if (child.exitCode === null && child.signalCode === null) {
-      if (!this.ended && !control.destroyed) control.write(encodeCommand({ do: 'quit' }));
-      if (drain) {
-        this.launch.child.stdout?.resume();
-        this.launch.child.stderr?.resume();
-      }
-      const patience = new AbortController();
-      const overdue = delay(END_MS, 'overdue', { signal: patience.signal }).catch(() => 'ended');
-      if ((await Promise.race([this.gone, overdue])) === 'overdue') {
-        for (const pid of [...this.hostPids].reverse()) killQuietly(pid);
-        await this.gone;
-      }
-      patience.abort();
+    const alive = child.exitCode === null && child.signalCode === null;
+    if (alive && !this.ended && !control.destroyed) control.write(encodeCommand({ do: 'quit' }));
+    if (drain) {
+      this.launch.child.stdout?.resume();
+      this.launch.child.stderr?.resume();
     }
+    const patience = new AbortController();
+    const overdue = delay(END_MS, 'overdue', { signal: patience.signal }).catch(() => 'ended');
+    if ((await Promise.race([this.gone, overdue])) === 'overdue') {
+      if (alive) for (const pid of [...this.hostPids].reverse()) killQuietly(pid);
+      control.destroy();
+      await this.gone;
+    }
+    patience.abort();
     control.destroy();
   }
 

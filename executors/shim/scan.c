@@ -23,9 +23,17 @@
  */
 #define _GNU_SOURCE
 #include "shim.h"
-#include "facts.h"
+#include "closed.h"
+#include "content.h"
+#include "tree.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
+
+#define XATTR_ROOM 65536
 
 #define BIT_BEFORE 1u
 #define BIT_AFTER 2u
@@ -369,7 +377,7 @@ static void upper_entry(struct side at, const char *name, int depth, int plain, 
   struct facts before, after;
   struct marks m;
   struct side child = {-1, -1, -1};
-  size_t opened = opened_up_count;
+  size_t opened = opened_up_now();
   int has_after = look(at.upper, name, 1, &after, &m, &child.upper);
   if (!has_after) return; /* gone since it was listed: the layer is being changed, or was never ours */
   int absent = m.whiteout && (S_ISCHR(after.st.st_mode) || (opaque == 'x' && S_ISREG(after.st.st_mode) && after.st.st_size == 0));

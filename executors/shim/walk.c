@@ -26,6 +26,10 @@
 #include "tree.h"
 
 #include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
 
 #define WALK_INODES_DIFFER 1u /* d_ino isn't st_ino on this filesystem: only presence and ctime can be compared */
 #define WALK_T0_FROM_CLOCK 2u /* no file could be made: T0 is the coarse clock */

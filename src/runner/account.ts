@@ -143,7 +143,10 @@ function effectiveLimits(limits: ResourceLimits, controls: readonly ControlId[])
 export function missingControls(plan: Pick<BundlePlan, 'dimensions'>, observations: ExecutorObservations): readonly string[] {
   return (Object.keys(plan.dimensions) as Dimension[]).flatMap((dimension) => {
     const { level } = observations.dimensions[dimension];
-    if (plan.dimensions[dimension].level !== 'planned' || level === 'enforced') return [];
+    const { level: planned, controls } = plan.dimensions[dimension];
+    // A network that is open has nothing that could be missing.
+    const restricts = controls.some((control) => control !== 'network_public');
+    if (planned !== 'planned' || level === 'enforced' || !restricts) return [];
     const faults = observations.dimensions[dimension].outcomes.filter((outcome) => outcome.status !== 'matched');
     const which = faults.length === 0 ? 'no receipt was taken' : faults.slice(0, 4).map((outcome) => `${outcome.id} ${outcome.status === 'missing' ? 'is missing' : 'differs'}`).join(', ');
     return [`${dimension} was planned and is ${level}: ${which}${faults.length > 4 ? ` and ${faults.length - 4} more` : ''}`];

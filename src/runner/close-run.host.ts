@@ -12,7 +12,7 @@ import { exitCodeOf } from './exit-code.ts';
 import { currentUser, jobRecord } from './job-record.ts';
 import type { Built, LiveRun } from './live-run.ts';
 import { readChanges } from './read-stage.host.ts';
-import { removeTree } from './run-directory.host.ts';
+import { makeRunDirectory, removeTree } from './run-directory.host.ts';
 import { limitBehind, lostDimensions, stateOf } from './run-ending.ts';
 import { artifactsOf, outputsOf } from './run-files.host.ts';
 import { writeRunFacts } from './run-json.host.ts';
@@ -26,6 +26,8 @@ import { RUN_LIVING } from './live-states.ts';
  */
 export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promise<RunResult> {
   const { parts, paths, plan, job } = run;
+  // It was made at the start, unless that is what failed.
+  makeRunDirectory(paths);
   const endedMs = parts.clock();
   const observations = built.closing?.observations ?? unobserved(plan.executor);
   const released = built.startedMs !== null;

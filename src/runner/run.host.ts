@@ -82,6 +82,7 @@ async function live(run: LiveRun): Promise<RunResult> {
   const stopLease = keepLease(run);
   try {
     try {
+      makeRunDirectory(run.paths);
       run.notify('run.recorded', { executor: run.plan.executor, mode: run.job.mode });
       run.options.onRecorded?.({ id: run.id, directory: run.paths.directory, plan: run.plan, unseenStages: run.unseenStages });
       await run.at('recorded');
@@ -112,9 +113,8 @@ async function closeWithRoom(run: LiveRun, built: Built, ending: Ending): Promis
   }
 }
 
-/** Directory, stage, sandbox: up to the moment at which the sandbox waits. Undefined: something ended the run before. */
+/** Stage, sandbox: up to the moment at which the sandbox waits. Undefined: something ended the run before. */
 async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
-  makeRunDirectory(run.paths);
   const { io, onOutput } = run.options;
   built.streams = openStreams({ directory: run.paths.directory, io, keptBytes: run.job.permissions.resources.limits.outputKeptBytes, control: run.control, onOutput });
   built.executor = await run.parts.executor(run.plan.executor);

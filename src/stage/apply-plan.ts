@@ -206,7 +206,7 @@ export function buildApplyPlan(input: PlanInput): ApplyPlan {
     writer.state(operation.kind === 'delete' ? undefined : operation.after);
     const copies = (operation.kind === 'add' || operation.kind === 'replace') && operation.after?.type === 'file';
     let first: number | undefined;
-    if (copies && operation.source === undefined && operation.after !== undefined && operation.after.nlink > 1) {
+    if (copies && operation.source === undefined && operation.after.nlink > 1) {
       const key = `${operation.root}:${operation.after.dev}:${operation.after.ino}`;
       first = linked.get(key);
       if (first === undefined) linked.set(key, index);

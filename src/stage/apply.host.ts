@@ -40,9 +40,14 @@ export interface ApplyResult {
 export interface RecoveredApply {
   readonly runId: string;
   readonly roots: readonly string[];
-  /** finished: carried out whole and now recorded. rolled_back: the tree is as before. */
-  readonly outcome: 'finished' | 'rolled_back';
+  /**
+   * finished: carried out whole and now recorded. rolled_back: the tree is as before. unsettled: neither could be done yet;
+   * what was there before is kept, the ledger stays, and applies to these roots are refused until it is settled.
+   */
+  readonly outcome: 'finished' | 'rolled_back' | 'unsettled';
   readonly touched: readonly AppliedPath[];
+  /** Why it is unsettled, with where things are kept and what to do. */
+  readonly trouble?: ProofrunError;
 }
 
 export interface RecoverInput {
@@ -71,6 +76,15 @@ function stuckError(directory: string, ledger: ApplyLedger, answer: ApplyAnswer)
     message: `an apply could not be put back whole: ${paths.join(', ')} changed meanwhile; what was there before is kept in ${kept.join(' and ')}`,
     hint: 'put these files where you want them, then run the command again',
     data: { paths, kept, ledger: join(directory, `${ledger.id}.json`) },
+  });
+}
+
+/** The roots can't be reached or read: another disk, perhaps. Nothing was done. */
+function unsettledError(directory: string, ledger: ApplyLedger, answer: ApplyAnswer): ProofrunError {
+  return new ProofrunError('ERR_APPLY_INTERRUPTED', {
+    message: `an interrupted apply to ${ledger.roots.join(', ')} can't be settled: ${answer.what}${answer.errno === 0 ? '' : `: ${errnoName(answer.errno)}`}`,
+    hint: `bring the directory back; if it is gone for good, remove ${join(directory, ledger.id)}.*`,
+    data: { ledger: join(directory, `${ledger.id}.json`) },
   });
 }
 
@@ -140,18 +154,15 @@ async function recoverLedger(directory: string, session: ApplySession, ledger: A
     case 'nothing':
       return { ...base, outcome: 'rolled_back', touched: await settleRestored(directory, session, ledger, answer, record) };
     case 'stuck':
-      throw stuckError(directory, ledger, answer);
+      return { ...base, outcome: 'unsettled', touched: [], trouble: stuckError(directory, ledger, answer) };
     default:
-      throw new ProofrunError('ERR_APPLY_INTERRUPTED', {
-        message: `an interrupted apply to ${ledger.roots.join(', ')} can't be settled: ${answer.what}${answer.errno === 0 ? '' : `: ${errnoName(answer.errno)}`}`,
-        data: { ledger: join(directory, `${ledger.id}.json`) },
-      });
+      return { ...base, outcome: 'unsettled', touched: [], trouble: unsettledError(directory, ledger, answer) };
   }
 }
 
 /**
  * Finishes or rolls back every apply that a crash left half way, and removes its litter. An apply that is still going on
- * (its lock is held) is left alone. Throws ERR_APPLY_INTERRUPTED when one can't be settled; what was there is kept.
+ * (its lock is held) is left alone; one that can't be settled is reported, and nothing of it is lost.
  */
 export async function recoverApply(input: RecoverInput): Promise<RecoveredApply[]> {
   const directory = applyDirectory(input.stateDirectory);
@@ -252,6 +263,8 @@ export async function applyChanges(input: ApplyInput): Promise<ApplyResult> {
   const { shim } = input.stage;
   const roots = input.stage.roots.map((root) => root.root);
   const recovered = await recoverApply({ shim, stateDirectory: input.stateDirectory, record: input.record, roots });
+  const unsettled = recovered.find((past) => past.trouble !== undefined);
+  if (unsettled?.trouble !== undefined) throw unsettled.trouble;
   const session = await openApplySession(shim, lockPaths(directory, roots), input.session);
   try {
     removeOrphanPlans(directory, new Set(loadLedgers(directory).map((ledger) => ledger.id)));

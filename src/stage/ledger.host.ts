@@ -142,7 +142,7 @@ export function loadLedgers(directory: string): ApplyLedger[] {
       throw error;
     }
     const ledger = parseLedger(text);
-    if (ledger === undefined || ledger.id !== id) {
+    if (ledger?.id !== id) {
       throw new ProofrunError('ERR_APPLY_INTERRUPTED', {
         message: `the ledger ${join(directory, name)} is damaged`,
         hint: 'keep it and the directories beside it: they may hold files of the workspace',

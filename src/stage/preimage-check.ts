@@ -104,7 +104,7 @@ export function checkPreimage(context: PreimageContext): PreimageCheck {
   // The ctime of a directory moves with every entry; its attributes were recorded instead.
   const attributesDiffer = (path: BytePath, before: LayerFacts): string | undefined => {
     const was = preimage.directory(path);
-    const same = was !== undefined && was.mode === before.mode && was.uid === before.uid && was.gid === before.gid;
+    const same = was?.mode === before.mode && was.uid === before.uid && was.gid === before.gid;
     return same ? undefined : `its attributes were changed ${SINCE}`;
   };
 
@@ -133,7 +133,7 @@ export function checkPreimage(context: PreimageContext): PreimageCheck {
       return attributesOnly ? attributesDiffer(path, before) : undefined;
     }
     const restored = context.restored.get(path);
-    if (restored !== undefined && restored.dev === before.dev && restored.ino === before.ino && compareMoments(restored.ctime, before.ctime) === 0) {
+    if (restored?.dev === before.dev && restored.ino === before.ino && compareMoments(restored.ctime, before.ctime) === 0) {
       return undefined;
     }
     if (compareMoments(before.ctime, preimage.t0) >= 0) {

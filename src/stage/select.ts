@@ -198,7 +198,8 @@ function refuse(chosen: readonly StagedEntry[], allowed: readonly Target[], over
       data: { paths: unappliable.map((entry) => ({ path: entry.change.path, encoding: entry.change.encoding, reason: entry.change.unappliable ?? '' })) },
     });
   }
-  const executing = chosen.filter((entry) => entry.change.executes !== undefined && !allowed.some((target) => isExactly(target, entry)));
+  // A directory that only leads to what was chosen runs nothing by itself.
+  const executing = chosen.filter((entry) => entry.change.executes !== undefined && entry.change.implied !== true && !allowed.some((target) => isExactly(target, entry)));
   if (executing.length > 0) {
     throw new ProofrunError('ERR_STAGE_EXECUTES', {
       message:

@@ -99,7 +99,7 @@ async function sectionText(section: Section, form: DiffOptions['form']): Promise
   if (same) return `${lines.join('\n')}\n`;
   const old = before === undefined ? NO_BLOB : blobId(before.content);
   const fresh = after === undefined ? NO_BLOB : blobId(after.content);
-  if (patch) lines.push(`index ${old}..${fresh}${before !== undefined && after !== undefined && before.mode === after.mode ? ` ${after.mode}` : ''}`);
+  if (patch) lines.push(`index ${old}..${fresh}${before !== undefined && before.mode === after?.mode ? ` ${after.mode}` : ''}`);
   const oldName = before === undefined ? '/dev/null' : fileName('a/', from);
   const newName = after === undefined ? '/dev/null' : fileName('b/', to);
   const empty = Buffer.alloc(0);
@@ -133,7 +133,7 @@ function omission(entry: StagedEntry, change: Change): string | undefined {
   }
   if (gitType(before) === undefined && gitType(after) === undefined) return `a ${type ?? 'thing'}`;
   if (after !== undefined && after.type !== 'directory' && gitType(after) === undefined) return `a ${after.type}`;
-  if (before !== undefined && after !== undefined && before.type === after.type && after.type === 'file') {
+  if (before?.type === 'file' && after?.type === 'file') {
     const beyond = (before.mode & ~0o111) !== (after.mode & ~0o111);
     const xattrs =
       before.xattrs.length !== after.xattrs.length || before.xattrs.some((x, i) => x.name !== after.xattrs[i]?.name || !x.value.equals(after.xattrs[i].value));
@@ -170,7 +170,7 @@ export async function diffText(view: StageView, options: DiffOptions): Promise<S
     const old = before === 'absent' ? undefined : before;
     const fresh = after === 'absent' ? undefined : after;
     if (old === undefined && fresh === undefined) continue;
-    if (old !== undefined && fresh !== undefined && old.mode === fresh.mode && entry.from === undefined && old.content.equals(fresh.content)) continue;
+    if (fresh !== undefined && old?.mode === fresh.mode && entry.from === undefined && old.content.equals(fresh.content)) continue;
     const base = { from: entry.from ?? entry.path, to: entry.path, renamed: entry.from !== undefined };
     const sections: Section[] =
       old !== undefined && fresh !== undefined && old.type !== fresh.type

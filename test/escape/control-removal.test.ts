@@ -79,7 +79,7 @@ describeUsers('a control that is left out is noticed', (user) => {
       limits: limitsFor(capabilities),
       hidden: [join(lab.workspace, '.env')],
       ...(removal?.network === undefined ? {} : { network: removal.network }),
-      ...(removal === undefined ? {} : { alteration: `${removal.control}: ${removal.how}` }),
+      ...(removal === undefined ? {} : { alterations: [`${removal.control}: ${removal.how}`] }),
       parameters: { preload, target: join(base, 'target') },
       ...more,
     };

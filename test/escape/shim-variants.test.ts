@@ -20,7 +20,7 @@ const shimOf = (variant: Pick<ShimVariant, 'how' | 'file' | 'edits'>): string =>
 };
 
 /** A process is left behind for the end. */
-const COMMAND = (marker: string): readonly [string, ...string[]] => ['/bin/sh', '-c', `echo started; echo x > ${marker}; sleep 300 > /dev/null 2>&1 &`];
+const COMMAND = (marker: string): readonly [string, ...string[]] => ['/bin/sh', '-c', `echo x > ${marker}; sleep 300 > /dev/null 2>&1 & echo started`];
 
 describeUsers('a shim that was built to install something else', (user) => {
   const own = new NativeLab(user);
@@ -61,7 +61,7 @@ describeUsers('a shim that was built to install something else', (user) => {
   test('the shim as it is: everything is enforced', async () => {
     const { report, levels, marked } = await attempt(undefined, 'safe');
     expect([report.error, report.unmet, levels, marked]).toEqual([undefined, [], without([]), true]);
-    expect(report.killed.map(({ name }) => name)).toEqual(['sleep']);
+    expect(report.killed).toHaveLength(1);
   });
 
   test(HARMLESS_VARIANT.how, async () => {
@@ -80,7 +80,7 @@ describeUsers('a shim that was built to install something else', (user) => {
       expect([safe.marked, safe.report.stdout]).toEqual(variant.atEnd === true ? [true, 'started\n'] : [false, '']);
       const open = await attempt(variant, 'default');
       expect([open.report.unmet, open.levels]).toEqual([open.report.unmet, without(variant.lost)]);
-      expect(open.report.stdout).toBe('started\n');
+      expect(open.marked).toBe(true);
     });
   }
 });

@@ -3,7 +3,7 @@ import { chownSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:f
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { StageLab, useStageDriver, type Applied, type Outcome } from '../support/stage-lab.host.ts';
-import { describeUsers } from '../support/users.host.ts';
+import { asUser, describeUsers } from '../support/users.host.ts';
 
 /** Ways in which the tree can change under a stage, each of which has to be noticed. */
 const CHANGES_HERE: Readonly<
@@ -279,6 +279,7 @@ describeUsers('applying a stage', (user) => {
       expect(await lab.here('cat a b')).toBe('mine\nmine\n');
       // Nothing is forgotten until a person has taken it.
       expect((await lab.apply()).error).toMatchObject({ code: 'ERR_APPLY_INTERRUPTED' });
+      expect(await lab.must<unknown[]>('recover')).toMatchObject([{ outcome: 'unsettled' }]);
       rmSync(join(kept, 'n0'));
       expect(await lab.must<unknown[]>('recover')).toMatchObject([{ outcome: 'rolled_back' }]);
       expect(lab.litter()).toEqual([]);
@@ -363,6 +364,18 @@ describeUsers('applying a stage', (user) => {
       expect(await lab.must<unknown[]>('recover')).toMatchObject([{ outcome: 'rolled_back' }]);
       expect(lab.snapshot('exact')).toEqual(before);
       expect(lab.litter()).toEqual([]);
+    });
+
+    test('with the workspace away meanwhile: nothing is lost, and it is settled when it is back', async () => {
+      const lab = await StageLab.over(user, MAKE);
+      await lab.job(JOB);
+      const before = lab.snapshot('exact');
+      await lab.apply({}, { at: { 'swapped:9': 'die' } });
+      await lab.here('cd ..; mv ws away');
+      expect(await lab.must<unknown[]>('recover')).toMatchObject([{ outcome: 'unsettled' }]);
+      await asUser(user, ['mv', join(lab.base, 'away'), lab.workspace]);
+      expect(await lab.must<unknown[]>('recover')).toMatchObject([{ outcome: 'rolled_back' }]);
+      expect(lab.snapshot('exact')).toEqual(before);
     });
 
     test('the next apply settles it first', async () => {

@@ -55,7 +55,7 @@ export function shimFor(user: TestUser): string {
 export function apart(user: TestUser, ...more: readonly string[]): readonly string[] | undefined {
   if (process.getuid?.() !== 0) return undefined;
   const become = user.uid === 0 ? [] : ['/usr/bin/setpriv', '--reuid', String(user.uid), '--regid', String(user.gid), '--clear-groups', '--'];
-  return ['/usr/bin/unshare', '--pid', '--mount', '--fork', '--kill-child', '--mount-proc', ...more, '--', ...become];
+  return ['/usr/bin/unshare', '--pid', '--mount', '--fork', '--kill-child', '--mount-proc', '--', ...more, ...become];
 }
 
 export interface DriverOptions {
@@ -89,7 +89,9 @@ export class NativeDriver {
     if (!(channel instanceof Duplex)) throw new Error('the driver has no channel');
     this.channel = channel;
     this.channel.on('error', () => undefined);
-    createInterface({ input: this.channel }).on('line', (line) => {
+    const lines = createInterface({ input: this.channel });
+    lines.on('error', () => undefined); // the end of the process says it
+    lines.on('line', (line) => {
       const { id, report } = JSON.parse(line) as { readonly id: number; readonly report: unknown };
       this.waiting.get(id)?.resolve(report);
       this.waiting.delete(id);
@@ -103,6 +105,10 @@ export class NativeDriver {
   private ask(request: Omit<NativeRequest, 'id' | 'shim'> & { readonly shim?: string | undefined }): Promise<unknown> {
     const id = ++this.last;
     return new Promise((resolve, reject) => {
+      if (this.child.exitCode !== null || this.child.signalCode !== null) {
+        reject(new Error(`the driver ended (${String(this.child.exitCode ?? this.child.signalCode)})`));
+        return;
+      }
       this.waiting.set(id, { resolve, reject });
       this.channel.write(`${JSON.stringify({ ...request, id, shim: request.shim ?? shimFor(this.user) })}\n`);
     });
@@ -143,7 +149,7 @@ export class NativeDriver {
 export interface LabRun extends Partial<Omit<NativeJob, 'argv' | 'workspace' | 'home'>> {
   readonly hidden?: readonly string[];
   readonly stdin?: 'inherit' | 'none';
-  readonly alteration?: string;
+  readonly alterations?: readonly string[];
   readonly parameters?: Readonly<Record<string, string>>;
   readonly callerEnv?: Readonly<Record<string, string>>;
   readonly shim?: string | undefined;
@@ -206,14 +212,14 @@ export class NativeLab {
 
   /** From launch to close, or up to `stop`. Under --safe unless another mode is named. */
   async run(argv: readonly [string, ...string[]], options: LabRun = {}, driver: NativeDriver = this.shared, base = this.nextBase()): Promise<NativeReport> {
-    const { hidden, stdin, alteration, parameters, callerEnv, shim, stop, ...job } = options;
+    const { hidden, stdin, alterations, parameters, callerEnv, shim, stop, ...job } = options;
     return await driver.run({
       base,
       job: { mode: 'safe', ...job, argv, workspace: this.workspace, home: this.home },
       hidden: hidden ?? [],
       stdin: stdin ?? 'none',
       shim,
-      ...(alteration === undefined ? {} : { alteration }),
+      ...(alterations === undefined ? {} : { alterations }),
       ...(parameters === undefined ? {} : { parameters }),
       ...(callerEnv === undefined ? {} : { callerEnv }),
       ...(stop === undefined ? {} : { stop }),

@@ -9,7 +9,10 @@ import { parseJobFile } from '../../src/policy/job-file.ts';
 import { compilePreset } from '../../src/policy/presets.ts';
 
 const ROOT = join(import.meta.dirname, '..', '..');
-const PAGES = ['README.md', ...['guides', 'explanation'].flatMap((folder) => readdirSync(join(ROOT, 'docs', folder)).map((name) => `docs/${folder}/${name}`))].filter((name) => name.endsWith('.md'));
+const PAGES = [
+  'README.md',
+  ...['guides', 'explanation'].flatMap((folder) => readdirSync(join(ROOT, 'docs', folder)).map((name) => `docs/${folder}/${name}`)),
+].filter((name) => name.endsWith('.md'));
 
 /** Fenced blocks of one language. */
 function blocks(page: string, language: string): readonly string[] {
@@ -24,7 +27,14 @@ function words(line: string): readonly string[] {
 }
 
 describe('what the documents show', () => {
-  const lines = PAGES.flatMap((page) => blocks(page, 'sh').flatMap((block) => block.split('\n').filter((line) => line.startsWith('job ')).map((line) => [page, line] as const)));
+  const lines = PAGES.flatMap((page) =>
+    blocks(page, 'sh').flatMap((block) =>
+      block
+        .split('\n')
+        .filter((line) => line.startsWith('job '))
+        .map((line) => [page, line] as const),
+    ),
+  );
 
   test('there are command lines to check', () => {
     expect(lines.length).toBeGreaterThan(30);

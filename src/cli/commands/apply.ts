@@ -30,7 +30,8 @@ function selectionOf(args: ParsedArgs, cwd: string): Selection {
   const paths = flags.path ?? [];
   const include = flags.include ?? [];
   const selection = { cwd, paths, include, exclude: flags.exclude ?? [], allowExec: flags.allowExec ?? [], overwrite: flags.overwrite ?? [] };
-  if (flags.all === true || paths.length > 0 || include.length > 0 || selection.exclude.length > 0) return selection;
+  const chosen = [paths, include, selection.exclude, selection.allowExec, selection.overwrite].some((list) => list.length > 0);
+  if (flags.all === true || chosen) return selection;
   throw new ProofrunError('ERR_USAGE', { message: '`job apply` needs to know what: --path, --include, --exclude or --all', hint: `job apply ${args.words[0] ?? 'last'} --all` });
 }
 

@@ -12,7 +12,8 @@ const LABEL = 11;
 /** CHANGES: totals, the list, and what can be done with it. */
 export function changeLines(input: ReviewInput): readonly string[] {
   const { bundle, changes, width, palette, selector } = input;
-  if (changes === null) return labelled('CHANGES', LABEL, [wroteInPlace(bundle) ? '-   nothing was staged: the command wrote your tree itself' : '-   the stage was not read']);
+  if (changes === null)
+    return labelled('CHANGES', LABEL, [wroteInPlace(bundle) ? '-   nothing was staged: the command wrote your tree itself' : '-   the stage was not read']);
   const tally = tallyOf(changes);
   const stage = input.stage === 'staged' || input.stage === 'none' ? '' : ` (${input.stage.replace('_', ' ')})`;
   const head = `${pad('CHANGES', LABEL)}${tally.files + tally.directories === 0 ? 'none' : tallyNumbers(tally)}${stage}`;
@@ -65,6 +66,6 @@ function decisionLines(input: ReviewInput, changes: BundleChanges, count: number
     ...(next.applyPath === undefined ? [] : [`job apply ${selector} --path ${next.applyPath}`]),
     `job drop ${selector}`,
   ];
-  const all = `all ${countWords(count)}: job apply ${selector} --all${next.allowExec === '' ? '' : ` ${next.allowExec}`}`;
+  const all = `all ${countWords(count)}: job apply ${selector} ${next.allowExec === '' ? '--all' : next.allowExec}`;
   return [...flow(commands, width, ' | '), ...flowWords(all, width)];
 }

@@ -60,13 +60,13 @@ function abilities(executor: ExecutorCapabilities): readonly (readonly [string, 
     Object.entries(rows)
       .flatMap(([name, can]) => (typeof can === 'boolean' ? [`${name} ${can ? 'yes' : 'no'}`] : []))
       .join(', ');
-  const by = limits.processesBy === undefined ? '' : ` (processes by ${safeLine(limits.processesBy, 80)})`;
+  const by = limits.processesBy === undefined ? '' : `; processes ${safeLine(limits.processesBy, 80)}`;
   return [
     ['runs as', executor.user === 'root' ? 'root' : 'an ordinary user'],
     ['controls', executor.controls.length === 0 ? 'none' : executor.controls.join(', ')],
     ['network', yes(network)],
     ['subprocess', yes(subprocess)],
-    ['tree limits', yes({ ...limits })],
+    ['tree limits', yes({ ...limits }) + by],
     ...(executor.cooperative.length === 0
       ? []
       : [['cooperative', dimensionList(DIMENSIONS.filter((dimension) => executor.cooperative.includes(dimension)))] as const]),

@@ -11,15 +11,7 @@ import type { Palette } from './palette.ts';
 import { refusalTable } from './refusal.ts';
 import { readableGroups } from './review-facts.ts';
 import { allowFlags } from './summary.ts';
-import {
-  countWords,
-  durationWords,
-  endingDetail,
-  friendlyPath,
-  observed,
-  plural,
-  sizeWords,
-} from './words.ts';
+import { countWords, durationWords, endingDetail, friendlyPath, observed, plural, sizeWords } from './words.ts';
 
 export interface ReviewInput {
   readonly bundle: RunBundle;
