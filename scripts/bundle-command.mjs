@@ -1,5 +1,5 @@
 // The command as one CommonJS script with a launcher, for the time of a start: ES modules cost Node a resolution, a read and a
-// compilation each, and can't be compiled ahead on Node 20.
+// compilation each, and can't be compiled ahead on Node 20 (docs/decisions/0040).
 //   dist/job.js                     the launcher: compiles the script, with the code cache when there is one that fits this Node
 //   dist/chunks/job-HASH.cjs        the program; HASH is of its content, so that a cache can't belong to other code
 //   dist/chunks/job-HASH.cjs.V8.cache   made by scripts/warm-cache.mjs

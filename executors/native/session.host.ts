@@ -54,6 +54,7 @@ export class NativeSession implements Session {
   private readonly killed: { pid: number; name: string }[] = [];
   private readonly gone: Promise<void>;
   private readonly warnings: string[] = [];
+  private readonly limitHits: string[] = [];
   private settleExited: (ending: Ending) => void = () => undefined;
   private settleReady: (outcome: 'ready' | ProofrunError) => void = () => undefined;
   private readonly atGate: Promise<'ready' | ProofrunError>;
@@ -196,6 +197,7 @@ export class NativeSession implements Session {
         this.settleExited(this.endingOf(frame.status));
         break;
       case 'timeout':
+        this.limitHits.push('wall_time');
         this.settleExited({ kind: 'timeout', afterMs: this.launch.request.plan.job.permissions.resources.limits.wallTimeMs ?? 0 });
         break;
       case 'outlived':
@@ -328,7 +330,7 @@ export class NativeSession implements Session {
       this.warnings.push(`${notWritable.length} files belong to another user or group, and the job could not change them: ${named}`);
     }
     const { dimensions } = request.plan;
-    const limitHits = [...((peaks?.oomKills ?? 0) > 0 ? ['memory'] : []), ...((peaks?.processLimitHits ?? 0) > 0 ? ['processes'] : [])];
+    const limitHits = [...this.limitHits, ...((peaks?.oomKills ?? 0) > 0 ? ['memory'] : []), ...((peaks?.processLimitHits ?? 0) > 0 ? ['processes'] : [])];
     return {
       observations: {
         contract: 1,

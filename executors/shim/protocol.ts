@@ -79,14 +79,14 @@ function u64(value: number | bigint | boolean): Buffer {
 
 /** Strings end with NUL, so one that holds NUL can't be sent. */
 function text(value: string): Buffer {
-  if (value.includes('\0')) throw new ProofrunError('ERR_USAGE', { message: `a path, argument or variable holds a NUL byte: ${JSON.stringify(value)}` });
+  if (value.includes('\0')) throw new ProofrunError('ERR_LAUNCH', { message: `a path, argument or variable holds a NUL byte: ${JSON.stringify(value)}` });
   return Buffer.from(`${value}\0`);
 }
 
 function frame(type: string, ...parts: readonly Part[]): Buffer {
   const body = parts.map((part) => (typeof part === 'string' ? text(part) : part instanceof Uint8Array ? part : u64(part)));
   const length = 1 + body.reduce((sum, one) => sum + one.byteLength, 0);
-  if (length > MAX_FRAME_BYTES) throw new ProofrunError('ERR_USAGE', { message: `arguments or environment of ${length} bytes; at most ${MAX_FRAME_BYTES} fit` });
+  if (length > MAX_FRAME_BYTES) throw new ProofrunError('ERR_LAUNCH', { message: `arguments or environment of ${length} bytes; at most ${MAX_FRAME_BYTES} fit` });
   const head = Buffer.alloc(5);
   head.writeUInt32LE(length);
   head.write(type, 4, 'latin1');

@@ -9,7 +9,9 @@ import { hasLoneSurrogate, JSON_MAX_DEPTH, NumberLiteral } from './strict-json.t
  * cycles). The golden hashes in test/unit/json-canonical.test.ts pin it.
  */
 export function canonicalJson(value: unknown): string {
-  return write(value, '$', 0);
+  const text = quickly(value);
+  // An escape of a surrogate may be one without its other half, which must not encode.
+  return text === undefined || text.includes('\\ud') ? write(value, []) : text;
 }
 
 /** Lower-case hex of SHA-256 over UTF-8 text or bytes. */
@@ -22,38 +24,98 @@ export function canonicalSha256(value: unknown): string {
   return sha256Hex(canonicalJson(value));
 }
 
-function write(value: unknown, path: string, depth: number): string {
-  if (value === null || value === true || value === false) return String(value);
-  if (typeof value === 'string') return writeString(value, path);
-  if (typeof value === 'number') return writeNumber(value, path);
-  if (typeof value !== 'object') throw unencodable(path, `a value of type ${typeof value}`);
-  if (value instanceof NumberLiteral) return value.text;
-  if (depth >= JSON_MAX_DEPTH) throw unencodable(path, `nested deeper than ${JSON_MAX_DEPTH}, or a cycle`);
-  if (Array.isArray(value)) {
-    const items: readonly unknown[] = value;
-    // Not map(): it would skip the holes of a sparse list.
-    return `[${Array.from(items, (item, index) => write(item, `${path}[${index}]`, depth + 1)).join(',')}]`;
+/** Thrown by `sortedCopy` for a value that takes a closer look: it can't be written, or not by JSON.stringify. */
+const CLOSER_LOOK = Symbol('closer look');
+
+/**
+ * The engine's own writer over a copy with sorted keys: a tenth of the time of `write`, which matters where code runs once and cold. Undefined: `write` has to say what
+ * becomes of the value.
+ */
+function quickly(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(sortedCopy(value, 0));
+  } catch (error) {
+    if (error === CLOSER_LOOK) return undefined;
+    throw error;
   }
-  const prototype: unknown = Object.getPrototypeOf(value);
-  if (prototype !== Object.prototype && prototype !== null) throw unencodable(path, 'an instance of a class');
-  const members: string[] = [];
-  for (const key of Object.keys(value).sort()) {
-    members.push(`${writeString(key, path)}:${write((value as Readonly<Record<string, unknown>>)[key], `${path}.${key}`, depth + 1)}`);
-  }
-  return `{${members.join(',')}}`;
 }
 
-function writeString(text: string, path: string): string {
-  if (hasLoneSurrogate(text)) throw unencodable(path, 'an unpaired surrogate');
+function sortedCopy(value: unknown, depth: number): unknown {
+  if (typeof value === 'string' || value === null || typeof value === 'boolean') return value;
+  if (typeof value === 'number') {
+    if (Math.abs(value) <= Number.MAX_SAFE_INTEGER) return value;
+    throw CLOSER_LOOK;
+  }
+  if (typeof value !== 'object' || depth >= JSON_MAX_DEPTH) throw CLOSER_LOOK;
+  if (Array.isArray(value)) {
+    const items: readonly unknown[] = value;
+    const copy: unknown[] = [];
+    for (let index = 0; index < items.length; index += 1) copy.push(sortedCopy(items[index], depth + 1));
+    return copy;
+  }
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (prototype !== Object.prototype && prototype !== null) throw CLOSER_LOOK;
+  const copy: Record<string, unknown> = {};
+  for (const key of Object.keys(value).sort()) {
+    // An object has its own order for keys that are indexes, and a place of its own for this one.
+    if (key === '__proto__' || (key.charCodeAt(0) >= 0x30 && key.charCodeAt(0) <= 0x39)) throw CLOSER_LOOK;
+    copy[key] = sortedCopy((value as Readonly<Record<string, unknown>>)[key], depth + 1);
+  }
+  return copy;
+}
+
+/** Steps to the value that is written now: member names and list indexes. Text is made of it only for an error. */
+type Trail = (string | number)[];
+
+/** A string that JSON writes as it is. */
+const PLAIN = /^[ !#-[\]-~]*$/;
+
+function write(value: unknown, trail: Trail): string {
+  if (typeof value === 'string') return writeString(value, trail);
+  if (typeof value === 'number') return writeNumber(value, trail);
+  if (value === null || value === true || value === false) return String(value);
+  if (typeof value !== 'object') throw unencodable(trail, `a value of type ${typeof value}`);
+  if (value instanceof NumberLiteral) return value.text;
+  if (trail.length >= JSON_MAX_DEPTH) throw unencodable(trail, `nested deeper than ${JSON_MAX_DEPTH}, or a cycle`);
+  if (Array.isArray(value)) return writeList(value, trail);
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (prototype !== Object.prototype && prototype !== null) throw unencodable(trail, 'an instance of a class');
+  let text = '{';
+  for (const key of Object.keys(value).sort()) {
+    if (text.length > 1) text += ',';
+    text += `${writeString(key, trail)}:`;
+    trail.push(key);
+    text += write((value as Readonly<Record<string, unknown>>)[key], trail);
+    trail.pop();
+  }
+  return `${text}}`;
+}
+
+/** By index: the holes of a sparse list are undefined, which doesn't encode. */
+function writeList(items: readonly unknown[], trail: Trail): string {
+  let text = '[';
+  for (let index = 0; index < items.length; index += 1) {
+    if (index > 0) text += ',';
+    trail.push(index);
+    text += write(items[index], trail);
+    trail.pop();
+  }
+  return `${text}]`;
+}
+
+function writeString(text: string, trail: Trail): string {
+  if (PLAIN.test(text)) return `"${text}"`;
+  if (hasLoneSurrogate(text)) throw unencodable(trail, 'an unpaired surrogate');
   return JSON.stringify(text);
 }
 
-function writeNumber(value: number, path: string): string {
-  if (!Number.isFinite(value)) throw unencodable(path, `the number ${value}`);
-  if (Math.abs(value) > Number.MAX_SAFE_INTEGER) throw unencodable(path, `the number ${value}, beyond 2^53 - 1`);
+function writeNumber(value: number, trail: Trail): string {
+  if (!Number.isFinite(value)) throw unencodable(trail, `the number ${value}`);
+  if (Math.abs(value) > Number.MAX_SAFE_INTEGER) throw unencodable(trail, `the number ${value}, beyond 2^53 - 1`);
   return JSON.stringify(value);
 }
 
-function unencodable(path: string, fact: string): ProofrunError {
-  return new ProofrunError('ERR_JSON', { message: `${path}: ${fact} does not encode as JSON` });
+function unencodable(trail: Trail, fact: string): ProofrunError {
+  const path = trail.map((step) => (typeof step === 'number' ? `[${step}]` : `.${step}`)).join('');
+  return new ProofrunError('ERR_JSON', { message: `$${path}: ${fact} does not encode as JSON` });
 }

@@ -37,48 +37,75 @@ export function camelKey(key: string): string {
  * key that isn't camelCase.
  */
 export function toSnake(value: unknown, rules: CaseRules = CASE_RULES): JsonValue {
-  return convert(value, { pattern: CAMEL, rename: snakeKey, rules }, 'value', '$');
+  return convert(value, { ...TO_SNAKE, rules, known: rules === CASE_RULES ? TO_SNAKE.known : new Map<string, KnownKey>() }, 'value', []);
 }
 
 /** The inverse of `toSnake`, for JSON that a schema has accepted. Throws ERR_INTERNAL for a key that isn't snake_case. */
 export function toCamel(value: JsonValue, rules: CaseRules = CASE_RULES): JsonValue {
-  return convert(value, { pattern: SNAKE, rename: camelKey, rules }, 'value', '$');
+  return convert(value, { ...TO_CAMEL, rules, known: rules === CASE_RULES ? TO_CAMEL.known : new Map<string, KnownKey>() }, 'value', []);
 }
 
 interface Direction {
   readonly pattern: RegExp;
   readonly rename: (key: string) => string;
+  /** What was found out about keys that were met before: there are few, and each comes often. */
+  readonly known: Map<string, KnownKey>;
   readonly rules: CaseRules;
 }
+
+interface KnownKey {
+  readonly name: string;
+  /** How the value below it is read. */
+  readonly below: Reading;
+}
+
+const TO_SNAKE = { pattern: CAMEL, rename: snakeKey, known: new Map<string, KnownKey>() };
+const TO_CAMEL = { pattern: SNAKE, rename: camelKey, known: new Map<string, KnownKey>() };
+/** More keys than our vocabulary has. */
+const MOST_KNOWN = 4096;
 
 /** value: keys are ours. keyed: keys of this object are data. verbatim: all keys below are data. */
 type Reading = 'value' | 'keyed' | 'verbatim';
 
-function convert(value: unknown, direction: Direction, reading: Reading, path: string): JsonValue {
-  if (value === null || typeof value === 'boolean' || typeof value === 'number' || typeof value === 'string') return value;
-  if (Array.isArray(value)) {
-    return value.map((item: unknown, index) => convert(item, direction, reading === 'verbatim' ? 'verbatim' : 'value', `${path}[${index}]`));
-  }
-  if (typeof value !== 'object' || !isPlain(value)) throw unconvertible(path, `${typeof value} has no JSON form`);
-  return convertObject(value, direction, reading, path);
-}
+/** Steps to the value that is converted now; text is made of it only for an error. */
+type Trail = (string | number)[];
 
-function convertObject(value: object, direction: Direction, reading: Reading, path: string): JsonObject {
-  const entries: [string, JsonValue][] = [];
-  for (const [key, item] of Object.entries(value) as [string, unknown][]) {
+function convert(value: unknown, direction: Direction, reading: Reading, trail: Trail): JsonValue {
+  if (value === null || typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') return value;
+  if (Array.isArray(value)) return convertList(value, direction, reading === 'verbatim' ? 'verbatim' : 'value', trail);
+  if (typeof value !== 'object' || !isPlain(value)) throw unconvertible(trail, `${typeof value} has no JSON form`);
+  const object: Record<string, JsonValue> = {};
+  for (const key of Object.keys(value)) {
+    const item = (value as Readonly<Record<string, unknown>>)[key];
     if (item === undefined) continue;
-    if (reading === 'value' && !direction.pattern.test(key)) throw unconvertible(path, `key ${JSON.stringify(key)} is not one of ours`);
-    entries.push([reading === 'value' ? direction.rename(key) : key, convert(item, direction, below(key, direction.rules, reading), `${path}.${key}`)]);
+    const { name, below } = reading === 'value' ? keyOf(key, direction, trail) : { name: key, below: reading === 'keyed' ? ('value' as const) : reading };
+    trail.push(key);
+    const converted = convert(item, direction, below, trail);
+    trail.pop();
+    // A data key may be `__proto__`, which an assignment would take for something else.
+    if (name === '__proto__') Object.defineProperty(object, name, { value: converted, enumerable: true, configurable: true, writable: true });
+    else object[name] = converted;
   }
-  // Not an assignment: a data key may be `__proto__`.
-  return Object.fromEntries(entries);
+  return object;
 }
 
-function below(key: string, rules: CaseRules, reading: Reading): Reading {
-  if (reading === 'verbatim') return 'verbatim';
-  if (reading === 'keyed') return 'value';
-  if (rules.verbatim.has(key)) return 'verbatim';
-  return rules.keyed.has(key) ? 'keyed' : 'value';
+function convertList(items: readonly unknown[], direction: Direction, reading: Reading, trail: Trail): JsonValue {
+  const list: JsonValue[] = [];
+  for (let index = 0; index < items.length; index += 1) {
+    trail.push(index);
+    list.push(convert(items[index], direction, reading, trail));
+    trail.pop();
+  }
+  return list;
+}
+
+function keyOf(key: string, { known, pattern, rename, rules }: Direction, trail: Trail): KnownKey {
+  const before = known.get(key);
+  if (before !== undefined) return before;
+  if (!pattern.test(key)) throw unconvertible(trail, `key ${JSON.stringify(key)} is not one of ours`);
+  const found: KnownKey = { name: rename(key), below: rules.verbatim.has(key) ? 'verbatim' : rules.keyed.has(key) ? 'keyed' : 'value' };
+  if (known.size < MOST_KNOWN) known.set(key, found);
+  return found;
 }
 
 function isPlain(value: object): boolean {
@@ -86,6 +113,7 @@ function isPlain(value: object): boolean {
   return prototype === Object.prototype || prototype === null;
 }
 
-function unconvertible(path: string, fact: string): ProofrunError {
-  return new ProofrunError('ERR_INTERNAL', { message: `${path}: ${fact}` });
+function unconvertible(trail: Trail, fact: string): ProofrunError {
+  const path = trail.map((step) => (typeof step === 'number' ? `[${step}]` : `.${step}`)).join('');
+  return new ProofrunError('ERR_INTERNAL', { message: `$${path}: ${fact}` });
 }

@@ -11,12 +11,13 @@ import { writeBundle } from './bundle.host.ts';
 import { exitCodeOf } from './exit-code.ts';
 import { currentUser, jobRecord } from './job-record.ts';
 import type { Built, LiveRun } from './live-run.ts';
-import { readChanges } from './read-stage.host.ts';
+import { isUntouchedStage, readChanges } from './read-stage.host.ts';
 import { makeRunDirectory, removeTree } from './run-directory.host.ts';
 import { limitBehind, lostDimensions, stateOf } from './run-ending.ts';
 import { artifactsOf, outputsOf } from './run-files.host.ts';
 import { writeRunFacts } from './run-json.host.ts';
 import type { RunResult } from './runner.ts';
+import type { Staging } from './staging.host.ts';
 import { RUN_LIVING } from './live-states.ts';
 
 /**
@@ -50,6 +51,7 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
     startedMs: built.startedMs,
     endedMs,
   };
+  // Not synced: the bundle, which is, says the same.
   writeRunFacts(paths.directory, {
     version: 1,
     ...facts,
@@ -60,7 +62,7 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
     workspace: record.workspace,
     executor: { id: plan.executor, version: VERSION },
     proofrunVersion: VERSION,
-  });
+  }, { sync: false });
   const bundle = writeBundle(
     paths.directory,
     writeAccount({
@@ -72,7 +74,7 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
       closing: built.closing,
       readable: built.session?.readable,
       hidden: built.staging?.present ?? [],
-      possiblyRead: staged.possiblyRead,
+      possiblyRead: built.possiblyRead,
       changes: staged.changes,
       outputs: built.streams === undefined ? [] : outputsOf(paths.directory, job.permissions.resources.limits.outputKeptBytes, built.streams.kept),
       artifacts: artifactsOf(paths.directory),
@@ -101,25 +103,20 @@ function finalEnding(run: LiveRun, built: Built, cause: Ending): Ending {
 interface StagedOutcome {
   readonly changes: BundleChanges | null;
   readonly state: StageState;
-  readonly possiblyRead: readonly string[] | null;
 }
 
 async function stagedChanges(run: LiveRun, built: Built, released: boolean): Promise<StagedOutcome> {
   const { staging } = built;
   // Before the release nothing of the job ran, and nothing can lie in the stage.
-  if (staging === undefined || !released) return { changes: null, state: 'none', possiblyRead: null };
-  const possiblyRead = await staging.possiblyRead().catch((error: unknown) => {
-    run.warnings.push(`the workspace could not be searched again for names that should be hidden: ${messageOf(error)}`);
-    return null;
-  });
-  if (staging.roots.length === 0) return { changes: null, state: 'none', possiblyRead };
+  if (staging === undefined || !released) return { changes: null, state: 'none' };
+  if (staging.roots.length === 0) return { changes: null, state: 'none' };
   try {
     const changes = await readChanges(run.parts, { ...staging, workspace: run.job.workspace });
-    return { changes, state: changes.changes.length === 0 ? 'none' : 'staged', possiblyRead };
+    return { changes, state: changes.changes.length === 0 ? 'none' : 'staged' };
   } catch (error) {
     // Nothing is thrown away that could not be looked at.
     run.warnings.push(`the stage could not be read: ${messageOf(error)}; it is kept`);
-    return { changes: null, state: 'staged', possiblyRead };
+    return { changes: null, state: 'staged' };
   }
 }
 
@@ -127,10 +124,18 @@ async function stagedChanges(run: LiveRun, built: Built, released: boolean): Pro
 async function tidy(run: LiveRun, built: Built, stage: StageState): Promise<void> {
   const left = [...(await discard(run.paths.scratch)), ...(stage === 'none' ? [] : (built.staging?.roots ?? []).flatMap((root) => removeTree(root.work)))];
   if (left.length > 0) run.warnings.push(`could not be removed: ${left.slice(0, 3).join(', ')}${left.length > 3 ? ` and ${left.length - 3} more` : ''}`);
-  if (stage === 'none' && built.staging !== undefined) {
-    await dropStage({ shim: run.parts.shim, directory: run.paths.stage }).catch((error: unknown) => {
-      run.warnings.push(`the empty stage could not be removed: ${messageOf(error)}`);
-    });
+  if (stage === 'none' && built.staging !== undefined) await dropEmptyStage(run, built.staging);
+}
+
+/** A layer in which something was made and nothing is left to apply may still be as deep as no path can be: that takes the shim. */
+async function dropEmptyStage(run: LiveRun, staging: Staging): Promise<void> {
+  try {
+    if (isUntouchedStage(staging)) {
+      if (removeTree(run.paths.stage).length === 0) return;
+    }
+    await dropStage({ shim: run.parts.shim, directory: run.paths.stage });
+  } catch (error) {
+    run.warnings.push(`the empty stage could not be removed: ${messageOf(error)}`);
   }
 }
 
@@ -147,7 +152,7 @@ async function discard(directory: string): Promise<readonly string[]> {
 }
 
 function commit(run: LiveRun, bundle: RunBundle, state: RunState, staged: StagedOutcome): void {
-  const { ending, endedMs } = bundle.run;
+  const { ending, startedMs, endedMs } = bundle.run;
   run.parts.store.transition(run.id, {
     from: RUN_LIVING,
     to: state,
@@ -155,6 +160,7 @@ function commit(run: LiveRun, bundle: RunBundle, state: RunState, staged: Staged
     events: [{ kind: `run.${state}`, data: { ending: ending?.kind ?? null, bundle_sha256: bundle.sha256 } }],
     fields: {
       ...(ending === null ? {} : { ending }),
+      ...(startedMs === null ? {} : { startedMs }),
       ...(endedMs === null ? {} : { endedMs }),
       bundle: { path: run.paths.bundleRelative, sha256: bundle.sha256 },
       stageState: staged.state,

@@ -39,4 +39,6 @@ export interface Built {
   /** When the command might start, ms since the epoch. */
   startedMs: number | null;
   closing: SessionClosing | undefined;
+  /** Names that should be hidden and appeared during the run. null: not looked for. */
+  possiblyRead: readonly string[] | null;
 }

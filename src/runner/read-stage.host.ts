@@ -30,11 +30,16 @@ export async function stageInput(parts: Pick<RunnerParts, 'shim' | 'executesOnHo
 /** What the job changed. A layer in which nothing was made is not scanned. Throws ERR_STAGE_LAYER. */
 export async function readChanges(parts: Pick<RunnerParts, 'shim' | 'executesOnHost'>, stage: ReadableStage): Promise<BundleChanges> {
   const roots = stage.roots.map((root) => root.root);
-  if (stage.roots.every(isUntouched)) {
+  if (isUntouchedStage(stage)) {
     return { changes: [], totals: { added: 0, modified: 0, deleted: 0, other: 0, conflicts: 0, addedLines: 0, removedLines: 0 }, roots };
   }
   const { changeSet } = await readChangeSet(await stageInput(parts, stage, []));
   return { ...changeSet, roots };
+}
+
+/** Whether nothing was made in any layer. */
+export function isUntouchedStage(stage: Pick<ReadableStage, 'roots'>): boolean {
+  return stage.roots.every(isUntouched);
 }
 
 /** Nothing lies in the layer, and its top still has the permissions and the owner of the directory below. */

@@ -8,6 +8,7 @@ import { TERMINAL_STATES, type Ending, type RunState } from '../core/run.ts';
 import { VERSION } from '../core/version.ts';
 import { canReap } from '../executor/executor.ts';
 import { dropStage, type RecoveredApply } from '../stage/index.ts';
+import { sweepTemporaries } from '../store/durable-file.host.ts';
 import { currentOwner, type StoredRun } from '../store/index.ts';
 import { writeAccount } from './account.ts';
 import { recoverApplies } from './apply-run.host.ts';
@@ -23,7 +24,7 @@ import { readChanges } from './read-stage.host.ts';
 import { spendReserve } from './reserve.host.ts';
 import { makeRunDirectory, removeTree } from './run-directory.host.ts';
 import { artifactsOf, outputsOf } from './run-files.host.ts';
-import { writeRunFacts } from './run-json.host.ts';
+import { RUN_FILE, writeRunFacts } from './run-json.host.ts';
 import { hasLedgers } from './pending-work.host.ts';
 import type { RunnerParts } from './runner.ts';
 import type { StageRecord } from './stage-record.ts';
@@ -106,6 +107,7 @@ async function reapRest(parts: RunnerParts, run: StoredRun, attempt: AttemptReco
 }
 
 async function commit(parts: RunnerParts, run: StoredRun, paths: RunPaths, warnings: string[], ownerPid: number | undefined): Promise<StoredRun> {
+  for (const name of [RUN_FILE, BUNDLE_FILE]) sweepTemporaries(join(paths.directory, name));
   const finished = await wholeBundle(run, paths);
   if (finished !== undefined) {
     // The owner died between its bundle and the record of it: the account is whole, and says how the run ended.

@@ -78,7 +78,7 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
 }
 
 async function live(run: LiveRun): Promise<RunResult> {
-  const built: Built = { streams: undefined, staging: undefined, executor: undefined, session: undefined, startedMs: null, closing: undefined };
+  const built: Built = { streams: undefined, staging: undefined, executor: undefined, session: undefined, startedMs: null, closing: undefined, possiblyRead: null };
   const stopLease = keepLease(run);
   try {
     try {
@@ -159,10 +159,11 @@ async function gateAndCommand(run: LiveRun, session: Session, built: Built): Pro
   await run.at('released');
   const { wallTimeMs } = plan.job.permissions.resources.limits;
   const cancel = wallTimeMs === undefined ? undefined : startTimer(wallTimeMs, () => cause.settle({ kind: 'timeout', afterMs: wallTimeMs }));
-  recordRunning(run, built.startedMs);
+  const recorded = recordRunning(run, built.startedMs);
   await run.at('running');
   const ending = await cause.settled;
   cancel?.();
+  recorded.cancel();
   run.notify('command.ended', { ending: ending.kind, ...(ending.kind === 'exit' ? { code: ending.code } : ending.kind === 'signal' ? { signal: ending.signal } : {}) });
   await run.at('exited');
 }
@@ -171,13 +172,43 @@ function recordProcesses(run: LiveRun, session: Session): void {
   writeAttempt(run.paths.attempt, { attempt: run.attempt, executor: run.plan.executor, processes: identify(session.hostPids) });
 }
 
-/** Off the way of the command, which already runs. A full disk costs the state `running`, not the run. */
-function recordRunning(run: LiveRun, startedMs: number): void {
+/** How long a command has to run before the store says that it runs, in milliseconds: a shorter one is only recorded at its end. */
+const WORTH_RECORDING_MS = 25;
+
+/**
+ * Off the way of the command, which already runs. A full disk costs the state `running`, not the run; another owner of the run ends it. A process that
+ * announces its points records at once, so that there is a point after it.
+ */
+function recordRunning(run: LiveRun, startedMs: number): { readonly cancel: () => void } {
+  const record = (): void => {
+    try {
+      run.parts.store.transition(run.id, { from: ['recorded'], to: 'running', fence: run.fence, events: [{ kind: 'run.running' }], fields: { startedMs } });
+    } catch (error) {
+      if (error instanceof ProofrunError && error.code === 'ERR_STORE_STALE') {
+        if (run.cause.settle({ kind: 'control_lost', detail: error.message })) run.control.kill();
+        return;
+      }
+      run.warnings.push(`the store could not record that the command runs: ${messageOf(error)}`);
+    }
+  };
+  if (run.parts.at !== undefined) {
+    record();
+    return { cancel: () => undefined };
+  }
+  const timer = setTimeout(record, WORTH_RECORDING_MS);
+  return {
+    cancel: () => {
+      clearTimeout(timer);
+    },
+  };
+}
+
+/** The hidden names were those at the start; what appeared since may have been read. */
+async function searchAgain(run: LiveRun, built: Built): Promise<void> {
   try {
-    run.parts.store.transition(run.id, { from: ['recorded'], to: 'running', fence: run.fence, events: [{ kind: 'run.running' }], fields: { startedMs } });
+    built.possiblyRead = (await built.staging?.possiblyRead()) ?? null;
   } catch (error) {
-    if (error instanceof ProofrunError && error.code === 'ERR_STORE_STALE') throw error;
-    run.warnings.push(`the store could not record that the command runs: ${messageOf(error)}`);
+    run.warnings.push(`the workspace could not be searched again for names that should be hidden: ${messageOf(error)}`);
   }
 }
 
@@ -187,11 +218,13 @@ async function tearDown(run: LiveRun, built: Built): Promise<void> {
   if (session !== undefined) {
     streams?.hurry();
     await run.at('closing');
+    const searched = built.startedMs === null ? undefined : searchAgain(run, built);
     try {
       built.closing = await session.close();
     } catch (error) {
       run.warnings.push(`the sandbox could not be taken down cleanly: ${messageOf(error)}`);
     }
+    await searched;
     await streams?.drained();
     rmSync(run.paths.attempt, { force: true });
     run.notify('run.closed');

@@ -1,6 +1,7 @@
 import type { AppliedPath, StagedRoot } from '../core/change.ts';
 import { ProofrunError } from '../core/errors.ts';
-import { bytesOf, compareBytes, encodePath, encodingOf, lossyTextOf, parentOf, type BytePath } from './byte-path.ts';
+import { safeText } from '../core/text-safety.ts';
+import { bytesOf, compareBytes, encodePath, encodingOf, parentOf, type BytePath } from './byte-path.ts';
 import type { StagedEntry } from './change-set.ts';
 import type { LayerFacts, Moment } from './entry-facts.ts';
 
@@ -192,7 +193,7 @@ export function buildApplyPlan(input: PlanInput): ApplyPlan {
     const identity = maker === undefined ? input.directories[operation.root]?.get(parent) : undefined;
     if (maker === undefined && identity === undefined) {
       throw new ProofrunError('ERR_STAGE_REFUSED', {
-        message: `${lossyTextOf(operation.path)} can't be applied: the directory ${lossyTextOf(parent)} is neither in the workspace nor in the selection`,
+        message: `${safeText(bytesOf(operation.path))} can't be applied: the directory ${safeText(bytesOf(parent))} is neither in the workspace nor in the selection`,
       });
     }
     writer.u8(KINDS[operation.kind]);

@@ -4,9 +4,10 @@ import { getSystemErrorMap } from 'node:util';
 import { ulid } from 'ulid';
 import type { AppliedPath } from '../core/change.ts';
 import { ProofrunError } from '../core/errors.ts';
+import { displayPath, safeText } from '../core/text-safety.ts';
 import { appliedPaths, buildApplyPlan, type ApplyPlan } from './apply-plan.ts';
 import { ShimDied, openApplySession, type ApplyAnswer, type ApplySession, type SessionOptions } from './apply-session.host.ts';
-import { lossyTextOf, type BytePath } from './byte-path.ts';
+import { bytesOf, type BytePath } from './byte-path.ts';
 import { readChangeSet, type ReadStageInput, type StageView } from './change-set.host.ts';
 import { applyDirectory, loadLedgers, planPath, removeLedger, removeOrphanPlans, saveLedger, savePlan, type ApplyLedger } from './ledger.host.ts';
 import { selectChanges, type SelectedChanges, type Selection } from './select.ts';
@@ -68,7 +69,10 @@ function lockPaths(directory: string, roots: readonly string[]): string[] {
 }
 
 function stuckError(directory: string, ledger: ApplyLedger, answer: ApplyAnswer): ProofrunError {
-  const paths = answer.stuck.flatMap((index) => ledger.paths[index]?.path ?? []);
+  const paths = answer.stuck.flatMap((index) => {
+    const path = ledger.paths[index];
+    return path === undefined ? [] : [displayPath(path.path, path.encoding)];
+  });
   const kept = answer.inside.map((inside, root) =>
     inside ? join(ledger.roots[root] ?? '', `.proofrun-apply-${ledger.id}`) : join(directory, `${ledger.id}.${root}`),
   );
@@ -190,7 +194,7 @@ export async function recoverApply(input: RecoverInput): Promise<RecoveredApply[
 
 function runFailure(answer: ApplyAnswer, plan: ApplyPlan): ProofrunError {
   const operation = answer.operation === undefined ? undefined : plan.operations[answer.operation];
-  const path = operation === undefined ? 'the workspace' : lossyTextOf(operation.path);
+  const path = operation === undefined ? 'the workspace' : safeText(bytesOf(operation.path));
   if (answer.result === 'conflict') {
     return new ProofrunError('ERR_STAGE_CONFLICT', {
       message: `conflict: ${path}: ${answer.what}\nnothing was applied`,

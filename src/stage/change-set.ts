@@ -1,5 +1,6 @@
 import type { Change, ChangeKind, EntryFacts } from '../core/change.ts';
-import { encodePath, encodingOf, lossyTextOf, nameOf, parentOf, textOf, type BytePath } from './byte-path.ts';
+import { safeText } from '../core/text-safety.ts';
+import { bytesOf, encodePath, encodingOf, lossyTextOf, nameOf, parentOf, textOf, type BytePath } from './byte-path.ts';
 import { momentMs, type LayerFacts, type MergedEntry } from './entry-facts.ts';
 import { checkPreimage, type AppliedState, type RestoredState } from './preimage-check.ts';
 import type { Preimage } from './preimage.ts';
@@ -204,7 +205,7 @@ function spreadConflicts(drafts: readonly Draft[]): Draft[] {
   }
   return drafts.map((draft) => {
     const reason = draft.before?.type === 'directory' && draft.after?.type !== 'directory' ? below.get(draft.path) : undefined;
-    return draft.conflict === undefined && reason !== undefined ? { ...draft, conflict: `${lossyTextOf(reason)} below it is in conflict` } : draft;
+    return draft.conflict === undefined && reason !== undefined ? { ...draft, conflict: `${safeText(bytesOf(reason))} below it is in conflict` } : draft;
   });
 }
 

@@ -1,4 +1,5 @@
-import { lossyTextOf, parentOf, type BytePath } from './byte-path.ts';
+import { bytesOf, parentOf, type BytePath } from './byte-path.ts';
+import { safeText } from '../core/text-safety.ts';
 import { compareMoments, type LayerFacts, type Moment } from './entry-facts.ts';
 import type { Preimage } from './preimage.ts';
 
@@ -94,7 +95,7 @@ export function checkPreimage(context: PreimageContext): PreimageCheck {
     const above = replacedAt(parentOf(path));
     const now = above === undefined ? context.now(path) : undefined;
     const found = above === undefined ? identity(path, now) : undefined;
-    const name = lossyTextOf(path);
+    const name = safeText(bytesOf(path));
     const reason =
       above ?? (found !== undefined ? `the directory ${name} was ${found}` : now?.unreadable === true ? `the directory ${name} can't be read` : undefined);
     known.set(path, reason);

@@ -2,6 +2,7 @@ import { posix } from 'node:path';
 import picomatch from 'picomatch';
 import type { Change, StagedRoot } from '../core/change.ts';
 import { ProofrunError } from '../core/errors.ts';
+import { displayPath, safeText } from '../core/text-safety.ts';
 import { ancestorsOf, bytePathOfText, isWithin, lossyTextOf, parentOf, type BytePath } from './byte-path.ts';
 import type { StagedEntry } from './change-set.ts';
 
@@ -29,8 +30,26 @@ interface Target {
   readonly path: BytePath;
 }
 
-function displayPath(entry: StagedEntry): string {
-  return lossyTextOf(entry.path);
+/** A path of the job's in a message: one line, nothing that a screen acts on. */
+function shown(entry: StagedEntry): string {
+  return displayPath(entry.change.path, entry.change.encoding);
+}
+
+/** Words that a person may paste into a shell: a name of the job's must not become a command of theirs. */
+function shellWord(entry: StagedEntry): string {
+  const text = lossyTextOf(entry.path);
+  if (safeText(text) !== text) return `$'${safeText(text.replaceAll('\\', '\\\\').replaceAll("'", "\\'"))}'`;
+  return /^[A-Za-z0-9_@%+=:,./^-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
+}
+
+/** Flags for the first few paths; a longer list is nothing to type. */
+const MOST_FLAGS = 20;
+
+function flags(flag: string, entries: readonly StagedEntry[]): string {
+  return entries
+    .slice(0, MOST_FLAGS)
+    .map((entry) => `${flag} ${shellWord(entry)}`)
+    .join(' ');
 }
 
 /** The staged root that a path of the person's lies in, and the path beneath it. Undefined: in none. */
@@ -81,12 +100,12 @@ function distance(a: string, b: string, limit: number): number {
 }
 
 /** Up to three changed paths that resemble what was typed: the same name elsewhere, else few edits away. */
-export function nearPaths(typed: string, entries: readonly StagedEntry[]): string[] {
+function nearPaths(typed: string, entries: readonly StagedEntry[]): string[] {
   const wanted = typed.replace(/\/+$/, '');
   const name = posix.basename(wanted);
   const limit = (text: string) => Math.min(3, Math.floor(text.length / 3));
   const scored = entries.slice(0, 5000).flatMap((entry) => {
-    const path = displayPath(entry);
+    const path = lossyTextOf(entry.path);
     const whole = distance(wanted, path, limit(wanted));
     const last = distance(name, posix.basename(path), limit(name));
     if (whole > limit(wanted) && last > limit(name)) return [];
@@ -101,8 +120,8 @@ export function nearPaths(typed: string, entries: readonly StagedEntry[]): strin
 function notFound(typed: string, entries: readonly StagedEntry[]): ProofrunError {
   const near = nearPaths(typed, entries);
   return new ProofrunError('ERR_PATH_NOT_FOUND', {
-    message: `no staged change at ${typed}`,
-    hint: near.length > 0 ? `did you mean ${near.join(' or ')}?` : 'see job diff for what is staged',
+    message: `no staged change at ${safeText(typed)}`,
+    hint: near.length > 0 ? `did you mean ${near.map((path) => safeText(path)).join(' or ')}?` : 'see job diff for what is staged',
     data: { path: typed, near },
   });
 }
@@ -142,7 +161,7 @@ function close(chosen: Set<StagedEntry>, entries: readonly StagedEntry[], exclud
       // A directory that is there, or that is taken already with all that it needs: nothing above it is missing.
       if (maker === undefined || chosen.has(maker) || (maker.change.kind !== 'added' && maker.change.kind !== 'type_changed')) break;
       chosen.add(maker);
-      notes.push({ path: displayPath(maker), because: `${displayPath(entry)} lies in it` });
+      notes.push({ path: shown(maker), because: `${shown(entry)} lies in it` });
     }
   }
   // Everything below a directory that goes has to go with it.
@@ -157,14 +176,14 @@ function close(chosen: Set<StagedEntry>, entries: readonly StagedEntry[], exclud
       if (directory === undefined || !chosen.has(directory)) continue;
       if (!excluded(entry)) {
         chosen.add(entry);
-        notes.push({ path: displayPath(entry), because: `it lies in ${displayPath(directory)}, which goes away` });
+        notes.push({ path: shown(entry), because: `it lies in ${shown(directory)}, which goes away` });
       } else if (directory.after === undefined) {
         chosen.delete(directory);
-        notes.push({ path: displayPath(directory), because: `it stays, because ${displayPath(entry)} was excluded` });
+        notes.push({ path: shown(directory), because: `it stays, because ${shown(entry)} was excluded` });
       } else {
         throw new ProofrunError('ERR_STAGE_REFUSED', {
-          message: `${displayPath(directory)} becomes a ${directory.after.type}, but ${displayPath(entry)} in it was excluded`,
-          hint: `exclude ${displayPath(directory)} too`,
+          message: `${shown(directory)} becomes a ${directory.after.type}, but ${shown(entry)} in it was excluded`,
+          hint: `exclude ${shown(directory)} too`,
         });
       }
     }
@@ -181,7 +200,7 @@ function shortHash(hash: string | null, side: unknown): string {
 }
 
 /** `conflict: PATH   staged HASH TIME   here HASH TIME (reason)`; times are local. */
-export function conflictLine(change: Change, path: string): string {
+function conflictLine(change: Change, path: string): string {
   const conflict = change.conflict;
   if (conflict === undefined) return '';
   const staged = change.after === undefined ? 'deleted' : `${shortHash(conflict.stagedSha256, change.after)}${clock(conflict.stagedTimeMs)}`;
@@ -193,28 +212,28 @@ function refuse(chosen: readonly StagedEntry[], allowed: readonly Target[], over
   const unappliable = chosen.filter((entry) => entry.change.unappliable !== undefined);
   if (unappliable.length > 0) {
     throw new ProofrunError('ERR_STAGE_REFUSED', {
-      message: unappliable.map((entry) => `${displayPath(entry)} can't be applied: ${entry.change.unappliable ?? ''}`).join('\n') + '\nnothing was applied',
-      hint: unappliable.map((entry) => `--exclude ${displayPath(entry)}`).join(' '),
+      message: unappliable.map((entry) => `${shown(entry)} can't be applied: ${entry.change.unappliable ?? ''}`).join('\n') + '\nnothing was applied',
+      hint: flags('--exclude', unappliable),
       data: { paths: unappliable.map((entry) => ({ path: entry.change.path, encoding: entry.change.encoding, reason: entry.change.unappliable ?? '' })) },
     });
   }
   // A directory that only leads to what was chosen runs nothing by itself.
-  const executing = chosen.filter((entry) => entry.change.executes !== undefined && entry.change.implied !== true && !allowed.some((target) => isExactly(target, entry)));
+  const executing = chosen.filter(
+    (entry) => entry.change.executes !== undefined && entry.change.implied !== true && !allowed.some((target) => isExactly(target, entry)),
+  );
   if (executing.length > 0) {
     throw new ProofrunError('ERR_STAGE_EXECUTES', {
       message:
-        executing.map((entry) => `${displayPath(entry)} would run by itself on your machine: ${entry.change.executes ?? ''}`).join('\n') +
-        '\nnothing was applied',
-      hint: executing.map((entry) => `--allow-exec ${displayPath(entry)}`).join(' '),
+        executing.map((entry) => `${shown(entry)} would run by itself on your machine: ${entry.change.executes ?? ''}`).join('\n') + '\nnothing was applied',
+      hint: flags('--allow-exec', executing),
       data: { paths: executing.map((entry) => ({ path: entry.change.path, encoding: entry.change.encoding, reason: entry.change.executes ?? '' })) },
     });
   }
   const conflicts = chosen.filter((entry) => entry.change.conflict !== undefined && !overwrite.some((target) => isExactly(target, entry)));
   if (conflicts.length > 0) {
     throw new ProofrunError('ERR_STAGE_CONFLICT', {
-      message: conflicts.map((entry) => conflictLine(entry.change, displayPath(entry))).join('\n') + '\nnothing was applied',
-      hint:
-        conflicts.map((entry) => `--exclude ${displayPath(entry)}`).join(' ') + ' | ' + conflicts.map((entry) => `--overwrite ${displayPath(entry)}`).join(' '),
+      message: conflicts.map((entry) => conflictLine(entry.change, shown(entry))).join('\n') + '\nnothing was applied',
+      hint: `${flags('--exclude', conflicts)} | ${flags('--overwrite', conflicts)}`,
       data: { paths: conflicts.map((entry) => ({ path: entry.change.path, encoding: entry.change.encoding, ...entry.change.conflict })) },
     });
   }

@@ -1,5 +1,6 @@
 import type { Change } from '../core/change.ts';
-import { compareBytes, lossyTextOf, textOf, type BytePath } from './byte-path.ts';
+import { safeText } from '../core/text-safety.ts';
+import { compareBytes, lossyTextOf, type BytePath } from './byte-path.ts';
 import { readContent, type StageView } from './change-set.host.ts';
 import type { StagedEntry } from './change-set.ts';
 import type { LayerFacts } from './entry-facts.ts';
@@ -7,7 +8,7 @@ import { NO_BLOB, binaryLiteral, blobId, fileLineName, gitMode, patchName, quote
 import { DIFF_BYTES, diffLines, type LineDiff } from './line-diff.ts';
 
 export interface DiffOptions {
-  /** patch: bytes that `git apply` takes. text: for reading; names and lines have their control characters escaped. */
+  /** patch: bytes that `git apply` takes. text: for reading; names and lines went through the sanitiser. */
   readonly form: 'patch' | 'text';
   /** Undefined: every change. */
   readonly wanted?: (entry: StagedEntry) => boolean;
@@ -36,18 +37,13 @@ function gitType(facts: LayerFacts | undefined): GitType | undefined {
   return facts?.type === 'file' || facts?.type === 'symlink' ? facts.type : undefined;
 }
 
-/** Control characters except tab, and characters that reorder or hide text, as escapes. */
-export function escapeForReading(text: string): string {
-  // eslint-disable-next-line no-control-regex
-  return text.replace(/[\x00-\x08\x0a-\x1f\x7f]|\p{Cf}|\p{Zl}|\p{Zp}|[\u0080-\u009f]/gu, (char) => {
-    const code = char.codePointAt(0) ?? 0;
-    return code < 0x100 ? `\\x${code.toString(16).padStart(2, '0')}` : `\\u{${code.toString(16)}}`;
-  });
+/** For a person: the one sanitiser, on bytes. */
+function readable(latin1: string): string {
+  return safeText(Buffer.from(latin1, 'latin1'));
 }
 
-function readable(latin1: string): string {
-  const bytes = latin1 as BytePath;
-  return escapeForReading(textOf(bytes) ?? lossyTextOf(bytes));
+function readableLine(latin1: string): string {
+  return safeText(Buffer.from(latin1, 'latin1'), { lines: true });
 }
 
 function isBinary(content: Buffer): boolean {
@@ -113,7 +109,7 @@ async function sectionText(section: Section, form: DiffOptions['form']): Promise
   }
   if (large) return `${lines.join('\n')}\nFiles ${oldName} and ${newName} differ (${oldContent.length} and ${newContent.length} bytes)\n`;
   const diff = await diffLines(oldContent.toString('latin1'), newContent.toString('latin1'));
-  const body = hunkText(diff, (text) => (patch ? text : readable(text)));
+  const body = hunkText(diff, (text) => (patch ? text : readableLine(text)));
   if (body === '') return `${lines.join('\n')}\n`;
   return `${lines.join('\n')}\n--- ${oldName}\n+++ ${newName}\n${body}`;
 }

@@ -7,6 +7,8 @@ import { errnoOf, messageOf, ProofrunError } from '../core/errors.ts';
 export type FilePoint = 'created' | 'written' | 'synced' | 'renamed' | 'durable';
 
 export interface DurableWriteOptions {
+  /** false: whole or not at all for other processes and after the death of this one, but not on disk when this returns. Default true. */
+  readonly sync?: boolean;
   readonly announce?: (point: FilePoint) => void;
 }
 
@@ -16,12 +18,13 @@ export interface DurableWriteOptions {
  */
 export function writeDurably(path: string, content: string | Uint8Array, options: DurableWriteOptions = {}): void {
   const announce = options.announce ?? (() => undefined);
+  const sync = options.sync ?? true;
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.${randomBytes(6).toString('hex')}`);
   try {
-    writeNew(temporary, typeof content === 'string' ? Buffer.from(content, 'utf8') : content, announce);
+    writeNew(temporary, typeof content === 'string' ? Buffer.from(content, 'utf8') : content, announce, sync);
     renameSync(temporary, path);
     announce('renamed');
-    syncDirectory(dirname(path));
+    if (sync) syncDirectory(dirname(path));
     announce('durable');
   } catch (error) {
     rmSync(temporary, { force: true });
@@ -74,14 +77,14 @@ export function readRegularFile(path: string, maxBytes: number): Buffer {
   }
 }
 
-function writeNew(path: string, content: Uint8Array, announce: (point: FilePoint) => void): void {
+function writeNew(path: string, content: Uint8Array, announce: (point: FilePoint) => void, sync: boolean): void {
   const descriptor = openSync(path, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW, 0o600);
   try {
     fchmodSync(descriptor, 0o600);
     announce('created');
     for (let at = 0; at < content.length;) at += writeSync(descriptor, content, at);
     announce('written');
-    fsyncSync(descriptor);
+    if (sync) fsyncSync(descriptor);
     announce('synced');
   } finally {
     closeSync(descriptor);

@@ -50,7 +50,7 @@ describe('the gate', () => {
 
   test('in default mode it runs, and every promise that was not kept is a warning', async () => {
     const lab = await libraryLab({ executors: [oddExecutor()] });
-    const result = await lab.proofrun.run({ argv: ['true'] });
+    const result = await lab.proofrun.run({ argv: ['true'], noNet: true });
     expect(result).toMatchObject({ state: 'finished', exitCode: 0 });
     for (const dimension of ['file_read', 'file_write', 'network', 'subprocess']) {
       expect(result.bundle.warnings.join('\n')).toMatch(new RegExp(`^${dimension} was planned and is unenforced`, 'm'));
@@ -82,7 +82,7 @@ describe('control lost', () => {
 
   test('the same without --safe is a warning', async () => {
     const lab = await libraryLab({ executors: [wrappedNative((session) => changed(session, { close: () => closingWith(session, { observations: NOTHING_HOLDS }) }))] });
-    const result = await lab.proofrun.run({ argv: ['true'] });
+    const result = await lab.proofrun.run({ argv: ['true'], noNet: true });
     expect(result).toMatchObject({ state: 'finished', exitCode: 0 });
     expect(result.bundle.warnings.join('\n')).toMatch(/network was planned and is unenforced/);
   });

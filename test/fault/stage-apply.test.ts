@@ -251,6 +251,15 @@ describeUsers('applying a stage', (user) => {
       expect(await lab.here('cat a b')).toBe('a\nmine\n');
     });
 
+    test('changes the layer after it was read, nothing unread is applied', async () => {
+      const lab = await StageLab.over(user, 'echo a > a');
+      await lab.job('echo AAAA > a');
+      const outcome = await lab.apply({}, { at: { opened: `echo EVIL > '${lab.upper}/a'` } });
+      expect(outcome.error).toMatchObject({ code: 'ERR_STAGE_CONFLICT' });
+      expect(outcome.error?.message).toContain('no longer what was reviewed');
+      expect(await lab.here('cat a')).toBe('a\n');
+    });
+
     test('makes a file where one is about to come, that file is kept', async () => {
       const lab = await StageLab.over(user, 'echo a > a');
       await lab.job('echo A > a; echo n > n');

@@ -1,4 +1,4 @@
-import { copyFileSync, readFileSync } from 'node:fs';
+import { chmodSync, chownSync, copyFileSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { NativeLab, type LabRun } from './native-lab.host.ts';
 import { compileC } from './native-programs.host.ts';
@@ -38,25 +38,32 @@ export class AttackLab extends NativeLab {
     return report;
   }
 
-  /** The control arm: the same program as the same user, without a sandbox. */
-  async outside(words: readonly string[], through: readonly string[] = [], cwd = this.workspace): Promise<string> {
+  /** The control arm: the same program as the same user, without a sandbox. `through` is an argv prefix that becomes the user by itself. */
+  async outside(words: readonly string[], through: readonly string[] = []): Promise<string> {
     const [first = '', ...rest] = [...through, attackProgram(), ...words];
-    const ended = await asUser(through.length > 0 ? { ...this.user, uid: process.getuid?.() ?? 0 } : this.user, [first, ...rest], { cwd });
+    const ended = await asUser(through.length > 0 ? { ...this.user, uid: process.getuid?.() ?? 0 } : this.user, [first, ...rest], { cwd: this.workspace });
     if (ended.code !== 0) throw new Error(`attack ${words.join(' ')}: ${String(ended.code ?? ended.signal)} ${ended.stderr}`);
     return ended.stdout;
   }
 
-  /** A process of the user's, outside, that waits to be attacked. The caller ends it. */
-  async victim(): Promise<{ readonly pid: number; end(): void; alive(): boolean }> {
-    const child = spawnAs(this.user, [attackProgram(), 'hold'], { cwd: '/', stdio: ['ignore', 'pipe', 'ignore'] });
+  /** A process of the user's, outside, that waits to be attacked: idle, or listening at some names. The caller ends it. */
+  async victim(names: readonly string[] = []): Promise<{ readonly pid: number; end(): void; alive(): boolean }> {
+    const words = names.length === 0 ? ['hold'] : ['listen', ...names];
+    const child = spawnAs(this.user, [attackProgram(), ...words], { cwd: '/', stdio: ['ignore', 'pipe', 'ignore'] });
     await new Promise<void>((ready, reject) => {
       child.stdout?.once('data', () => ready());
       child.once('error', reject);
+      child.once('exit', (code) => reject(new Error(`the victim ended with ${String(code)}`)));
     });
     return { pid: child.pid ?? -1, end: () => child.kill('SIGKILL'), alive: () => child.exitCode === null && child.signalCode === null };
   }
 }
 
-export function copyProgram(to: string): void {
-  copyFileSync(attackProgram(), to);
+/** Puts the attack into a directory as a file of the user's. */
+export function plantAttack(user: TestUser, directory: string): string {
+  const path = join(directory, 'attack');
+  copyFileSync(attackProgram(), path);
+  chmodSync(path, 0o755);
+  chownSync(path, user.uid, user.gid);
+  return path;
 }

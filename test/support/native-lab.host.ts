@@ -3,7 +3,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, chownSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { Duplex } from 'node:stream';
-import { dirname, join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll } from 'vitest';
 import type { ExecutorCapabilities } from '../../src/core/plan.ts';
@@ -62,7 +62,7 @@ export interface DriverOptions {
   /** argv that comes before node: unshare(1) and its options. */
   readonly through?: readonly string[];
   /** Descriptors 0 to 2, and more from 4 on. Default: nothing to read, the rest to the test's standard error. */
-  readonly stdio?: readonly (number | 'ignore' | 'inherit')[];
+  readonly stdio?: readonly (number | 'ignore' | 'inherit' | 'pipe')[];
   readonly env?: Readonly<Record<string, string>>;
 }
 
@@ -204,7 +204,8 @@ export class NativeLab {
 
   /** Where the directories of the next run will lie. */
   nextBase(): string {
-    const base = join(this.base, `run-${++this.runs}`);
+    // Its name is that of the run's control group: no other test may have it.
+    const base = join(this.base, `${basename(this.base)}-${++this.runs}`);
     mkdirSync(base);
     chownSync(base, this.user.uid, this.user.gid);
     return base;

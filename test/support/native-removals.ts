@@ -107,7 +107,7 @@ function rights(install: Install, bit: number): Install {
 }
 
 /** Directory of the root that outer builds. */
-function rootOf(install: Install): string {
+export function rootOf(install: Install): string {
   const base = install.operations.find((one): one is Operation<'base'> => one.op === 'base');
   if (base === undefined) throw new Error('the lowering has no base');
   return `${base.path}/root`;

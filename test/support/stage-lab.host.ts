@@ -21,7 +21,7 @@ const bases: string[] = [];
 export function useStageDriver(): void {
   let directory = '';
   beforeAll(() => {
-    directory = mkdtempSync(join(tmpdir(), 'proofrun-driver-'));
+    directory = mkdtempSync(join(tmpdir(), 'proofrun-stage-driver-'));
     driver = join(directory, 'driver.mjs');
     const banner = { js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);" };
     buildSync({
@@ -76,7 +76,7 @@ export class StageLab {
   executes: string[] = [];
   constructor(user: TestUser) {
     this.user = user;
-    this.base = temporaryDirectory(user, 'proofrun-lab-');
+    this.base = temporaryDirectory(user, 'proofrun-stage-');
     this.workspace = join(this.base, 'ws');
     bases.push(this.base);
   }

@@ -24,7 +24,9 @@ const job = plainJob({ argv: ['true'], workspace: '/w', cwd: '/w', home: '/h', e
 
 describe('what it claims', () => {
   test.each(['safe', 'strict'] as const)('--%s refuses it, naming the four containment dimensions', (mode) => {
-    const admission = admit({ ...job, mode }, [capabilities]);
+    // A network that is open whole is not among what --safe needs.
+    const permissions = { ...job.permissions, network: { ...job.permissions.network, kind: 'deny' as const } };
+    const admission = admit({ ...job, mode, permissions }, [capabilities]);
     expect(admission.kind).toBe('refused');
     if (admission.kind === 'refused') {
       expect(admission.refusal.rows.map(({ dimension }) => dimension)).toEqual(expect.arrayContaining([...CONTAINMENT_DIMENSIONS]));

@@ -122,6 +122,18 @@ describe('a selection', () => {
     expect(pick({ exclude: [], allowExec: ['.husky/pre-commit'] }).paths).toHaveLength(tree.length);
   });
 
+  test('a name of the job never becomes a line or a command of the person', () => {
+    const entries = changes([
+      merged('a\nconflict: b', undefined, facts('socket')),
+      merged("x'; rm -rf ~ #", undefined, facts('socket')),
+      merged('\u001b[2J', undefined, facts('socket')),
+    ]);
+    const { message, hint } = refusal({ exclude: [] }, entries);
+    expect(message.split('\n')).toHaveLength(4);
+    expect(message).not.toContain('\u001b');
+    expect(hint).toBe(String.raw`--exclude $'a\nconflict: b' --exclude 'x'\''; rm -rf ~ #' --exclude $'\x1b[2J'`);
+  });
+
   test('the other root is reached by its own paths', () => {
     const other = tree.map((entry) => ({ ...entry, change: { ...entry.change, root: 1 } }));
     expect(pick({ cwd: '/repo/.git', paths: ['README.md'] }, other).paths).toEqual(['README.md']);
