@@ -10,7 +10,18 @@ const CHECKS = [
   ['lint', [bin('eslint/bin/eslint.js'), '.', '--max-warnings=0']],
   ['types', [bin('typescript/bin/tsc'), '-p', '.']],
   ['unit and property tests', [bin('vitest/vitest.mjs'), 'run', '--project', 'unit', '--project', 'property', '--reporter=default']],
-  ['format', [bin('prettier/bin/prettier.cjs'), '--check', '.', '--log-level=warn']],
+  [
+    'format',
+    [
+      bin('prettier/bin/prettier.cjs'),
+      '--check',
+      '.',
+      '--log-level=warn',
+      '--cache',
+      '--cache-strategy=content',
+      `--cache-location=${join(ROOT, 'build', 'prettier-cache')}`,
+    ],
+  ],
   ['unused code', [bin('knip/bin/knip.js'), '--no-progress']],
   ...(existsSync(join(ROOT, 'scripts', 'gen-docs.mjs')) ? [['docs in step', [join(ROOT, 'scripts', 'gen-docs.mjs'), '--check']]] : []),
 ];

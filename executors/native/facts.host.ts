@@ -73,11 +73,37 @@ const CLOSED_BY_BUBBLEWRAP = ['sysrq-trigger', 'irq', 'bus'];
 /** System directories that a projected root holds, where they exist. */
 const SYSTEM_ROOTS = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32', '/etc', '/opt', '/nix'];
 /** Files of the system that hold secrets or describe other users' rights; hidden in every mode that projects the root. */
-const SYSTEM_SECRETS = ['/etc/shadow', '/etc/shadow-', '/etc/gshadow', '/etc/gshadow-', '/etc/sudoers', '/etc/sudoers.d', '/etc/ssl/private', '/etc/security/opasswd'];
+const SYSTEM_SECRETS = [
+  '/etc/shadow',
+  '/etc/shadow-',
+  '/etc/gshadow',
+  '/etc/gshadow-',
+  '/etc/sudoers',
+  '/etc/sudoers.d',
+  '/etc/ssl/private',
+  '/etc/security/opasswd',
+];
 /** Made by the sandbox itself. */
 const OWN_PLACES = new Set(['/proc', '/sys', '/dev', '/tmp']);
 /** Directories beside a bin directory that a toolchain consists of. Anything else there (configuration, credentials) is left out. */
-const TOOLCHAIN_PARTS = ['bin', 'lib', 'lib64', 'libexec', 'share', 'include', 'shims', 'versions', 'toolchains', 'plugins', 'candidates', 'completions', 'etc', 'ssl', 'pkg', 'src'];
+const TOOLCHAIN_PARTS = [
+  'bin',
+  'lib',
+  'lib64',
+  'libexec',
+  'share',
+  'include',
+  'shims',
+  'versions',
+  'toolchains',
+  'plugins',
+  'candidates',
+  'completions',
+  'etc',
+  'ssl',
+  'pkg',
+  'src',
+];
 /** Toolchain homes that a launcher on PATH leads to, by the name of its directory. */
 const LAUNCHER_HOMES: Readonly<Record<string, readonly string[]>> = { '.cargo': ['.rustup/toolchains', '.rustup/settings.toml', '.rustup/update-hashes'] };
 /** Processes of the sandbox at the gate: its init and the command's. */
@@ -141,7 +167,11 @@ export function maskOf(root: string, hidden: readonly string[], shadow: Shadow =
   for (const name of whiteouts) for (const other of directories) if (within(other, name)) directories.delete(other);
   if (whiteouts.size === 0 && shadow.directories.length === 0) return undefined;
   for (const { path } of shadow.directories) addAncestors(path, directories);
-  return { shadow, directories: [...directories].sort(), whiteouts: [...whiteouts].filter((name) => ![...whiteouts].some((other) => other !== name && within(name, other))).sort() };
+  return {
+    shadow,
+    directories: [...directories].sort(),
+    whiteouts: [...whiteouts].filter((name) => ![...whiteouts].some((other) => other !== name && within(name, other))).sort(),
+  };
 }
 
 /** The directories that lead to a path, and the path itself. */
@@ -257,7 +287,7 @@ function agentSockets(uid: number, environment: NodeJS.ProcessEnv): readonly str
   const named = [environment['SSH_AUTH_SOCK'], environment['DOCKER_HOST']?.replace(/^unix:\/\//, ''), environment['GPG_AGENT_INFO']?.split(':')[0]];
   const candidates = [...DAEMON_SOCKETS, `${runtime}/bus`, `${runtime}/gnupg/S.gpg-agent`, `${runtime}/wayland-0`, `${runtime}/podman/podman.sock`, ...named];
   return [...new Set(candidates)].filter((path): path is string => {
-    if (path === undefined || !path.startsWith('/')) return false;
+    if (path?.startsWith('/') !== true) return false;
     try {
       return statSync(path).isSocket();
     } catch {
@@ -340,7 +370,11 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
 
   const masks = new Map<string, Mask>();
   const notWritable: string[] = [];
-  const maskRoots = [...entries.filter((one) => one.kind === 'tree').map((one) => one.path), ...staged, ...(permissions.fileRead.home === 'real' ? [job.home] : [])];
+  const maskRoots = [
+    ...entries.filter((one) => one.kind === 'tree').map((one) => one.path),
+    ...staged,
+    ...(permissions.fileRead.home === 'real' ? [job.home] : []),
+  ];
   for (const root of maskRoots) {
     const foreign = request.stage.find((one) => one.root === root)?.foreign ?? [];
     const shadow = asRoot ? NO_SHADOW : shadowOf(root, foreign, caller.uid, caller.gid, isHidden);
@@ -381,7 +415,10 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
       return facts?.isFile() === true && rule.literal ? [{ path: rule.pattern, mode: facts.mode & 0o777 }] : [];
     }),
     directShares: permissions.fileWrite.direct.map((rule) => rule.pattern).filter((path) => existsSync(path)),
-    caches: (permissions.fileRead.caches ?? []).map(({ path, profile }) => ({ path, source: join(request.stateDirectory, 'caches', profile, cacheName(path)) })),
+    caches: (permissions.fileRead.caches ?? []).map(({ path, profile }) => ({
+      path,
+      source: join(request.stateDirectory, 'caches', profile, cacheName(path)),
+    })),
     writeDenied: permissions.fileWrite.deny
       .filter((rule) => rule.literal && covered(rule.pattern) && !isHidden(rule.pattern))
       .flatMap((rule) => {

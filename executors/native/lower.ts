@@ -135,7 +135,11 @@ function lowerFiles(lowering: Lowering, request: LaunchRequest, facts: HostFacts
   lowering.probe('kernel_files', 'probe.kernel.sysctl', PROBE.open, '/proc/sys/vm/overcommit_memory', [O_WRONLY], closed);
 
   const landings: { id: string; upper: string; host: string }[] = [];
-  lowering.equals('staged_workspace', 'mount.stage', root.uppers.filter((one) => request.stage.some((staged) => staged.root === one.mount_point)) as unknown as JsonValue);
+  lowering.equals(
+    'staged_workspace',
+    'mount.stage',
+    root.uppers.filter((one) => request.stage.some((staged) => staged.root === one.mount_point)),
+  );
   for (const [index, staged] of request.stage.entries()) {
     const suffix = index === 0 ? '' : `:${index}`;
     lowering.probes.push({ id: `probe.stage.create${suffix}`, kind: PROBE.stage, subject: join(staged.root, writeProbe), args: [] });
@@ -187,7 +191,11 @@ function lowerProcesses(lowering: Lowering, request: LaunchRequest, facts: HostF
   lowering.equals('capabilities', 'outside.capabilities', 'none');
   lowering.equals('user_drop', 'status.ids', { uid, gid });
   lowering.equals('user_drop', 'outside.ids', { uid, gid });
-  lowering.equals('user_drop', 'status.groups', [...inside].sort((a, b) => a - b));
+  lowering.equals(
+    'user_drop',
+    'status.groups',
+    [...inside].sort((a, b) => a - b),
+  );
   lowering.equals('seccomp', 'status.seccomp', 2);
   lowering.equals('seccomp', 'outside.seccomp', 2);
   lowering.equals('seccomp', 'status.seccomp_filters', facts.inheritedFilters + 1);
@@ -198,12 +206,17 @@ function lowerProcesses(lowering: Lowering, request: LaunchRequest, facts: HostF
     lowering.probe('seccomp', `probe.${probe.id}`, PROBE.syscall, '', [nr, ...probe.args.slice(0, 5)], probe.errnos);
     if (probe.id === 'seccomp.keyctl') lowering.fact('session_keyring', 'probe.seccomp.keyctl', { kind: 'refused', errnos: probe.errnos });
   }
-  lowering.equals('descriptors', 'fds', [0, 1, 2].map((fd) => `${fd}:${terminal ? 'terminal' : 'pipe'}`));
+  lowering.equals(
+    'descriptors',
+    'fds',
+    [0, 1, 2].map((fd) => `${fd}:${terminal ? 'terminal' : 'pipe'}`),
+  );
   lowering.equals('tree_killed', 'end.processes', 0, 'end');
   lowering.equals('tree_killed', 'end.init_gone', 'gone', 'end');
   lowering.fact('session_keyring', 'keyring.session', { kind: 'differs', from: 'inherited' });
   const socket = join(request.scratch, 'probe.sock');
-  if (socket.length <= LONGEST_SOCKET_PATH) lowering.probe('agent_sockets', 'probe.socket.agents', PROBE.unix, socket, [], ['ENOENT', 'ECONNREFUSED', 'EACCES']);
+  if (socket.length <= LONGEST_SOCKET_PATH)
+    lowering.probe('agent_sockets', 'probe.socket.agents', PROBE.unix, socket, [], ['ENOENT', 'ECONNREFUSED', 'EACCES']);
   else lowering.probe('agent_sockets', 'probe.socket.agents', PROBE.open, socket, [O_PATH], ['ENOENT']);
   for (const path of facts.agentSockets) {
     if (path.length > LONGEST_SOCKET_PATH) continue;
@@ -236,7 +249,8 @@ function lowerLimits(lowering: Lowering, request: LaunchRequest, facts: HostFact
     settings.push({ set: 'wall', milliseconds: limits.wallTimeMs });
     lowering.fact('wall_time', 'wall.armed_ms', { kind: 'at_most', value: limits.wallTimeMs });
   }
-  if (limits.tmpSizeBytes !== undefined) lowering.fact('tmp_size', 'mount.tmp_size', { kind: 'at_most', value: Math.ceil(limits.tmpSizeBytes / 65536) * 65536 });
+  if (limits.tmpSizeBytes !== undefined)
+    lowering.fact('tmp_size', 'mount.tmp_size', { kind: 'at_most', value: Math.ceil(limits.tmpSizeBytes / 65536) * 65536 });
   return settings;
 }
 

@@ -53,7 +53,10 @@ function obstacleOf(asRoot: boolean): Obstacle | undefined {
     return { reason: 'user namespaces are off (user.max_user_namespaces = 0)', remedy: 'sysctl -w user.max_user_namespaces=10000' };
   }
   if (readOr('/proc/sys/kernel/unprivileged_userns_clone', '1') === '0') {
-    return { reason: 'user namespaces are off for ordinary users (kernel.unprivileged_userns_clone = 0)', remedy: 'sysctl -w kernel.unprivileged_userns_clone=1' };
+    return {
+      reason: 'user namespaces are off for ordinary users (kernel.unprivileged_userns_clone = 0)',
+      remedy: 'sysctl -w kernel.unprivileged_userns_clone=1',
+    };
   }
   return undefined;
 }

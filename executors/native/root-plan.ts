@@ -213,7 +213,18 @@ function skeletonOperations(targets: readonly Target[], facts: HostFacts, skelet
   };
   for (const target of targets) {
     if (target.path === home || !within(target.path, home)) continue;
-    if (targets.some((other) => other !== target && other.kind !== 'directory' && other.kind !== 'home' && other.path !== target.path && within(target.path, other.path) && within(other.path, home))) continue;
+    if (
+      targets.some(
+        (other) =>
+          other !== target &&
+          other.kind !== 'directory' &&
+          other.kind !== 'home' &&
+          other.path !== target.path &&
+          within(target.path, other.path) &&
+          within(other.path, home),
+      )
+    )
+      continue;
     parents(target.path);
     const path = `${skeleton}${target.path.slice(home.length)}`;
     if (target.kind === 'file') operations.push({ op: 'file', path, mode: 0o644, text: '' });

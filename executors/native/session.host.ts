@@ -7,12 +7,21 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { ReadablePath } from '../../src/core/bundle.ts';
 import { perDimension } from '../../src/core/dimension.ts';
 import { errnoOf, messageOf, ProofrunError } from '../../src/core/errors.ts';
-import type { JsonValue } from '../../src/core/json.ts';
 import type { Receipt, ReceiptRequirement } from '../../src/core/receipt.ts';
 import type { Ending } from '../../src/core/run.ts';
 import { deriveObservations } from '../../src/evidence/index.ts';
 import type { LaunchRequest, Session, SessionClosing } from '../../src/executor/executor.ts';
-import { encodeCommand, encodeOperation, encodeSetting, errnoName, FrameSplitter, parseFrame, PROBE, type ShimFrame } from '../shim/protocol.ts';
+import {
+  encodeCommand,
+  encodeOperation,
+  encodeSetting,
+  errnoName,
+  FrameSplitter,
+  parseFrame,
+  PROBE,
+  PROTOCOL_VERSION,
+  type ShimFrame,
+} from '../shim/protocol.ts';
 import { receiptsAtEnd, receiptsAtGate } from '../shim/receipts.ts';
 import type { Cgroup } from './cgroup.host.ts';
 import type { HostFacts } from './facts.host.ts';
@@ -168,6 +177,7 @@ export class NativeSession implements Session {
   private obey(frame: ShimFrame): void {
     switch (frame.say) {
       case 'hello':
+        if (frame.version !== PROTOCOL_VERSION) throw launchError(`the shim speaks protocol ${frame.version}, and this program ${PROTOCOL_VERSION}`);
         break;
       case 'fact':
         this.facts.set(frame.id, frame);
@@ -260,7 +270,7 @@ export class NativeSession implements Session {
           table: summariseTable(lines),
           propagation: lines.filter((line) => line.propagates).map((line) => line.mountPoint),
           writable: [...new Set(lines.filter((line) => line.options.includes('rw')).map((line) => line.mountPoint))].sort(),
-          stage: summariseUppers(lines).filter((one) => staged.has(one.mount_point)) as unknown as JsonValue,
+          stage: summariseUppers(lines).filter((one) => staged.has(one.mount_point)),
           // The largest counts; one without a limit, or none at all, is no limit.
           tmp_size: sizes.length === 0 ? null : sizes.reduce((most, size) => (most === null || size === null ? null : Math.max(most, size))),
         };
@@ -392,7 +402,9 @@ function killQuietly(pid: number): void {
 function readablePaths({ facts, request }: NativeLaunch): readonly ReadablePath[] {
   const { job } = request.plan;
   return [
-    ...facts.projected.entries.filter((one) => one.kind === 'tree' || one.kind === 'file').map((one): ReadablePath => ({ path: one.path, access: 'read_only' })),
+    ...facts.projected.entries
+      .filter((one) => one.kind === 'tree' || one.kind === 'file')
+      .map((one): ReadablePath => ({ path: one.path, access: 'read_only' })),
     ...request.stage.map((one): ReadablePath => ({ path: one.root, access: 'staged' })),
     ...(job.permissions.fileRead.home === 'real' ? [{ path: job.home, access: 'private_writes' } as const] : []),
     ...facts.directShares.map((path): ReadablePath => ({ path, access: 'direct' })),

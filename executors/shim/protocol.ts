@@ -27,7 +27,14 @@ export type OuterOperation =
   | { readonly op: 'file'; readonly path: string; readonly mode: number; readonly text: string }
   | { readonly op: 'copy'; readonly source: string; readonly path: string; readonly mode: number; readonly uid: number; readonly gid: number }
   | { readonly op: 'whiteout'; readonly path: string }
-  | { readonly op: 'overlay'; readonly target: string; readonly flags: number; readonly upper: string; readonly work: string; readonly lowers: readonly string[] }
+  | {
+      readonly op: 'overlay';
+      readonly target: string;
+      readonly flags: number;
+      readonly upper: string;
+      readonly work: string;
+      readonly lowers: readonly string[];
+    }
   | { readonly op: 'bind'; readonly source: string; readonly target: string; readonly flags: number }
   | { readonly op: 'tmpfs'; readonly target: string; readonly mode: number; readonly bytes: number; readonly uid: number; readonly gid: number }
   | { readonly op: 'loopback' }
@@ -86,7 +93,8 @@ function text(value: string): Buffer {
 function frame(type: string, ...parts: readonly Part[]): Buffer {
   const body = parts.map((part) => (typeof part === 'string' ? text(part) : part instanceof Uint8Array ? part : u64(part)));
   const length = 1 + body.reduce((sum, one) => sum + one.byteLength, 0);
-  if (length > MAX_FRAME_BYTES) throw new ProofrunError('ERR_LAUNCH', { message: `arguments or environment of ${length} bytes; at most ${MAX_FRAME_BYTES} fit` });
+  if (length > MAX_FRAME_BYTES)
+    throw new ProofrunError('ERR_LAUNCH', { message: `arguments or environment of ${length} bytes; at most ${MAX_FRAME_BYTES} fit` });
   const head = Buffer.alloc(5);
   head.writeUInt32LE(length);
   head.write(type, 4, 'latin1');

@@ -138,12 +138,25 @@ export function receiptsAtGate(input: ShimReceiptInput): readonly Receipt[] {
   const v6 = textOf('net.ipv6_route');
   if (!unread(v4)) add('net.routes', 'net.route', routes(v4, unread(v6) ? '' : v6));
   const pids = textOf('proc.pids');
-  if (pids !== undefined) add('proc.pids', 'proc.pids', pids.split(' ').map(Number).sort((a, b) => a - b));
+  if (pids !== undefined)
+    add(
+      'proc.pids',
+      'proc.pids',
+      pids
+        .split(' ')
+        .map(Number)
+        .sort((a, b) => a - b),
+    );
   const fds = textOf('fds');
   if (fds !== undefined) add('fds', 'fds', fds === '' ? [] : fds.split(' ').map((one) => one.split(':').slice(0, 2).join(':')));
   const limits = textOf('rlimits');
   if (limits !== undefined) {
-    const pairs = Object.fromEntries(limits.split(' ').filter((one) => one !== '').map((one) => one.split('=') as [string, string]));
+    const pairs = Object.fromEntries(
+      limits
+        .split(' ')
+        .filter((one) => one !== '')
+        .map((one) => one.split('=') as [string, string]),
+    );
     add('rlimits', 'rlimits', pairs);
     const processes = pairs[RLIMIT_NPROC];
     if (input.processLimitByRlimit && processes !== undefined) add('limit.processes', 'rlimits', Number(processes.split(':')[0]));

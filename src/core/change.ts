@@ -41,7 +41,13 @@ export interface Change {
   /** A symlink that leads out of the root. */
   readonly leavesRoot?: boolean;
   /** The workspace changed here since the run began. */
-  readonly conflict?: { readonly reason: string; readonly stagedSha256: string | null; readonly hereSha256: string | null; readonly stagedTimeMs: number | null; readonly hereTimeMs: number | null };
+  readonly conflict?: {
+    readonly reason: string;
+    readonly stagedSha256: string | null;
+    readonly hereSha256: string | null;
+    readonly stagedTimeMs: number | null;
+    readonly hereTimeMs: number | null;
+  };
   readonly applied?: boolean;
   /** A directory that comes or goes only with what lies in it: reports leave it out and the totals don't count it. */
   readonly implied?: boolean;
@@ -49,7 +55,15 @@ export interface Change {
 
 export interface ChangeSet {
   readonly changes: readonly Change[];
-  readonly totals: { readonly added: number; readonly modified: number; readonly deleted: number; readonly other: number; readonly conflicts: number; readonly addedLines: number; readonly removedLines: number };
+  readonly totals: {
+    readonly added: number;
+    readonly modified: number;
+    readonly deleted: number;
+    readonly other: number;
+    readonly conflicts: number;
+    readonly addedLines: number;
+    readonly removedLines: number;
+  };
 }
 
 /**

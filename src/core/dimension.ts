@@ -1,14 +1,5 @@
 /** The eight dimensions in which a job can be confined (DESIGN: each is claimed and proven on its own). */
-export const DIMENSIONS = [
-  'file_read',
-  'file_write',
-  'network',
-  'subprocess',
-  'credentials',
-  'models',
-  'tools',
-  'resources',
-] as const;
+export const DIMENSIONS = ['file_read', 'file_write', 'network', 'subprocess', 'credentials', 'models', 'tools', 'resources'] as const;
 export type Dimension = (typeof DIMENSIONS)[number];
 
 /** The four dimensions that --safe and --strict always need, and that `--degrade` can't waive. */

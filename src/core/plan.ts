@@ -83,7 +83,8 @@ export interface Refusal {
   readonly rows: readonly RefusalRow[];
 }
 
-export type Admission = { readonly kind: 'admitted'; readonly plan: ExecutorPlan } | { readonly kind: 'refused'; readonly refusal: Refusal; readonly job: EffectiveJob };
+export type Admission =
+  { readonly kind: 'admitted'; readonly plan: ExecutorPlan } | { readonly kind: 'refused'; readonly refusal: Refusal; readonly job: EffectiveJob };
 
 /** What one executor can do on this machine now, from its probe. Pure data. */
 export interface ExecutorCapabilities {

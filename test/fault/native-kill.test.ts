@@ -26,6 +26,23 @@ function carrying(text: string): readonly string[] {
     );
 }
 
+function childrenOf(pid: number): readonly string[] {
+  return readdirSync(`/proc/${pid}/task`).flatMap((task) =>
+    readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8')
+      .split(' ')
+      .filter((child) => child !== ''),
+  );
+}
+
+/** A zombie that its reaper hasn't looked at yet is dead. */
+function isAlive(pid: string): boolean {
+  try {
+    return !/\) [ZX]/.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
 /** Control groups of a run, in every hierarchy. */
 function groupsOf(name: string): readonly string[] {
   return spawnSync('find', ['/sys/fs/cgroup', '-type', 'd', '-name', name], { encoding: 'utf8' }).stdout.split('\n').filter((line) => line !== '');
@@ -54,16 +71,18 @@ describeUsers('kill -9 of the process that holds a sandbox', (user) => {
         }),
       ]);
     }
-    expect(carrying(mark).length + carrying(base).length).toBeGreaterThan(0);
+    const started = childrenOf(driver.child.pid ?? -1);
+    expect(started.length).toBe(1);
     await driver.kill();
     await running.catch(() => undefined);
     await after?.();
+    // Nobody waits for the orphans of a killed process: they end by themselves, within moments.
+    await expect.poll(() => started.filter(isAlive), { interval: 5, timeout: 5000 }).toEqual([]);
     expect(readdirSync(lab.workspace)).toEqual(before);
     return { base, mark };
   };
 
   const nothingLeft = async ({ base, mark }: { readonly base: string; readonly mark: string }): Promise<void> => {
-    // Nobody waits for the orphans of a killed process: they end by themselves, within moments.
     await expect.poll(() => [...carrying(mark), ...carrying(base)], { interval: 5, timeout: 5000 }).toEqual([]);
     expect(mountsBelow(base)).toEqual([]);
     const next = new NativeDriver(user);
@@ -132,8 +151,8 @@ describeUsers('kill -9 of a part of the sandbox from outside', (user) => {
     process.kill(pid, 'SIGKILL');
     const closed = await lab.shared.then('close', base);
     expect(closed.ending?.kind).not.toBe('exit');
-    // Final receipts that nobody could take leave the tree unproven.
-    if (index < 3) expect(closed.levels?.subprocess).toBe('unenforced');
+    // Only PID 1 can take the final receipts: without it the end of the tree is unproven. The others may leave it the time to take them.
+    if (index === 2) expect(closed.levels?.subprocess).toBe('unenforced');
     expect(carrying(mark)).toEqual([]);
     expect(mountsBelow(base)).toEqual([]);
     expect(groupsOf(basename(base))).toEqual([]);

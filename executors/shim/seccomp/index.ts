@@ -1,16 +1,4 @@
-export {
-  ALLOW,
-  AUDIT_ARCH,
-  ERRNOS,
-  KILL_PROCESS,
-  SECCOMP_ARCHS,
-  SYSCALLS,
-  X32_NUMBERS,
-  formatAction,
-  isSeccompArch,
-  type FilterErrno,
-  type SeccompArch,
-} from './arch.ts';
+export { AUDIT_ARCH, ERRNOS, SECCOMP_ARCHS, SYSCALLS, formatAction, isSeccompArch, type FilterErrno, type SeccompArch } from './arch.ts';
 export { buildFilter } from './filter.ts';
 export { disassemble } from './disassemble.ts';
 export { type SeccompOptions } from './rules.ts';
