@@ -9,6 +9,9 @@ import { readFacts, readPeaks, type CgroupDirectory, type CgroupFact, type Cgrou
 
 export { detectCgroups, type DetectOptions } from './cgroup-detect.host.ts';
 
+/** Not performance.now(), whose module takes milliseconds to load. */
+const monotonicMs = (): number => process.uptime() * 1000;
+
 /** The parent of the groups of all runs below one place. */
 const PARENT = 'proofrun';
 /** Run ids; anything that is a plain name. */
@@ -205,9 +208,9 @@ class RunCgroup implements Cgroup {
   }
 
   async kill(): Promise<readonly number[]> {
-    const deadline = performance.now() + PATIENCE_MS;
+    const deadline = monotonicMs() + PATIENCE_MS;
     for (let round = 0; this.#populated(); round++) {
-      if (performance.now() > deadline) return this.members();
+      if (monotonicMs() > deadline) return this.members();
       if (this.#killOnce()) await this.#changed(deadline);
       else await delay(Math.min(2 ** round, 64)); // v1 announces nothing
     }
@@ -227,7 +230,7 @@ class RunCgroup implements Cgroup {
     await new Promise<void>((resolve) => {
       const watcher = watchOr(join(populated.directory, 'cgroup.events'), resolve);
       if (watcher === undefined) return;
-      const timer = setTimeout(settle, Math.max(1, deadline - performance.now()));
+      const timer = setTimeout(settle, Math.max(1, deadline - monotonicMs()));
       function settle(): void {
         clearTimeout(timer);
         watcher?.close();
@@ -242,13 +245,13 @@ class RunCgroup implements Cgroup {
 
   async remove(): Promise<readonly string[]> {
     await this.kill();
-    const deadline = performance.now() + PATIENCE_MS;
+    const deadline = monotonicMs() + PATIENCE_MS;
     const left: string[] = [];
     for (const directory of this.#trees()) {
       for (let round = 0; ; round++) {
         const errno = removeDirectory(directory);
         if (errno === undefined) break;
-        if (errno !== 'EBUSY' || performance.now() > deadline) {
+        if (errno !== 'EBUSY' || monotonicMs() > deadline) {
           left.push(directory);
           break;
         }

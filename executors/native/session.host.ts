@@ -1,5 +1,5 @@
 import type { ChildProcess } from 'node:child_process';
-import { lstatSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 import { constants } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
@@ -28,6 +28,7 @@ import type { HostFacts } from './facts.host.ts';
 import { countDiscarded } from './discarded.host.ts';
 import { digestEnvironment, type NativeLowering } from './lower.ts';
 import { parseMountinfo, summariseTable, summariseUppers, tmpfsBytes } from './mountinfo.ts';
+import { hasEnded, lives, markProcess, type ProcessMark } from './process-end.host.ts';
 import { receiptOfInitGone, receiptOfLanding, receiptsOfCgroup, receiptsOfStatus } from './proc-receipts.ts';
 
 type FactFrame = Extract<ShimFrame, { readonly say: 'fact' }>;
@@ -68,7 +69,7 @@ export class NativeSession implements Session {
   private settleReady: (outcome: 'ready' | ProofrunError) => void = () => undefined;
   private readonly atGate: Promise<'ready' | ProofrunError>;
   private failure: ProofrunError | undefined;
-  private initPid: number | undefined;
+  private init: ProcessMark | undefined;
   private released = false;
   private ended = false;
   private cpuTimeMs: number | null = null;
@@ -284,7 +285,7 @@ export class NativeSession implements Session {
     for (let level = 0; level < 3 && pid !== undefined; level++) {
       pid = onlyChild(pid);
       if (pid !== undefined) this.hostPids.push(pid);
-      if (level === 1) this.initPid = pid;
+      if (level === 1 && pid !== undefined) this.init = markProcess(pid);
     }
     if (pid === undefined) return [];
     try {
@@ -330,7 +331,11 @@ export class NativeSession implements Session {
     await this.endTree();
     this.settleExited({ kind: 'signal', signal: 'SIGKILL', number: 9 });
     this.receipts.push(...receiptsAtEnd(this.facts, (text) => summariseTable(parseMountinfo(text))));
-    if (this.initPid !== undefined) this.receipts.push(receiptOfInitGone(this.initPid, !isOurs(this.initPid)));
+    if (this.init !== undefined) {
+      // The relay ends last by itself. When it was killed, the namespace may need another moment, and its init a reminder.
+      if (lives(this.init)) killQuietly(this.init.pid);
+      this.receipts.push(receiptOfInitGone(this.init.pid, await hasEnded(this.init, END_MS)));
+    }
     const peaks = cgroup?.peaks();
     const left = (await cgroup?.remove()) ?? [];
     if (left.length > 0) this.warnings.push(`control groups that could not be removed: ${left.join(', ')}`);
@@ -357,7 +362,8 @@ export class NativeSession implements Session {
       limitHits,
       killed: this.killed,
       warnings: this.warnings,
-      discarded: countDiscarded(lowering.homeUpper),
+      // Before the release nothing of the job ran: what lies there are our probes.
+      discarded: this.released ? countDiscarded(lowering.homeUpper) : { files: 0, bytes: 0, top: [] },
     };
   }
 }
@@ -384,11 +390,6 @@ function onlyChild(pid: number): number | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** A process of that number still is, or still dies, in another pid namespace than ours. */
-function isOurs(pid: number): boolean {
-  return lstatSync(`/proc/${pid}`, { throwIfNoEntry: false }) !== undefined;
 }
 
 function killQuietly(pid: number): void {

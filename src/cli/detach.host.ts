@@ -5,7 +5,6 @@ import { EXIT_CODES, ProofrunError } from '../core/errors.ts';
 import { lineCutter } from '../runner/control-protocol.ts';
 import type { ParsedArgs } from './command.ts';
 import type { CliContext } from './context.ts';
-import { jsonLine } from './report/json.ts';
 
 /**
  * How the process that outlives the terminal is called (argv[0]): it is this program again, with the same command line, in a session of its own and without a terminal. Only the one
@@ -28,10 +27,15 @@ export function isSupervisor(): boolean {
 export async function detach(args: ParsedArgs, context: CliContext): Promise<number> {
   const program = process.argv[1];
   if (program === undefined) throw new ProofrunError('ERR_INTERNAL', { message: 'the path of this program is unknown' });
-  const child = spawn(process.execPath, [...process.execArgv, program, ...args.argv], { argv0: SUPERVISOR_ARGV0, detached: true, cwd: context.cwd, stdio: ['ignore', 'ignore', 'ignore', 'pipe'] });
+  const child = spawn(process.execPath, [...process.execArgv, program, ...args.argv], {
+    argv0: SUPERVISOR_ARGV0,
+    detached: true,
+    cwd: context.cwd,
+    stdio: ['ignore', 'ignore', 'ignore', 'pipe'],
+  });
   const id = await idOf(child, context);
   if (id === undefined) return await exitCodeOf(child);
-  context.stdout.write(args.flags.json === true ? jsonLine({ run: id }) : `${id}\n`);
+  context.stdout.write(args.flags.json === true ? `${JSON.stringify({ run: id })}\n` : `${id}\n`);
   child.unref();
   return 0;
 }
@@ -93,7 +97,13 @@ export function supervision(context: CliContext): Supervision {
       },
     });
   return {
-    context: { ...context, columns: context.columns, stdout: sink('stdout'), stderr: sink('stderr'), isTerminal: { stdin: false, stdout: false, stderr: false } },
+    context: {
+      ...context,
+      columns: context.columns,
+      stdout: sink('stdout'),
+      stderr: sink('stderr'),
+      isTerminal: { stdin: false, stdout: false, stderr: false },
+    },
     running: (id) => {
       report({ kind: 'running', id });
       listening = false;

@@ -28,7 +28,13 @@ export interface OpenRuns {
 export async function openRuns(context: CliContext, typedWorkspace?: string): Promise<OpenRuns> {
   const caller = callerFacts(context);
   const at = announcedPoints();
-  const runner = openRunner({ stateDirectory: caller.stateDirectory, executors: executorRegistry(), shim: () => locateShim(), clock: context.clock, ...(at === undefined ? {} : { at }) });
+  const runner = openRunner({
+    stateDirectory: caller.stateDirectory,
+    executors: executorRegistry(),
+    shim: () => locateShim(),
+    clock: context.clock,
+    ...(at === undefined ? {} : { at }),
+  });
   try {
     for (const warning of runner.parts.store.warnings) context.stderr.write(`job: ${warning}\n`);
     if (hasPendingWork(runner.parts)) await settlePending(runner, context);
@@ -55,7 +61,8 @@ async function settlePending(runner: Runner, context: CliContext): Promise<void>
     context.stderr.write(`job: the process of ${id} died; the run is ${state}\n`);
     for (const warning of warnings) context.stderr.write(`job: ${id}: ${warning}\n`);
   }
-  for (const { runId, outcome } of settled.applies) context.stderr.write(`job: an apply of ${runId} that was cut off was ${outcome === 'finished' ? 'finished' : 'put back'}\n`);
+  for (const { runId, outcome } of settled.applies)
+    context.stderr.write(`job: an apply of ${runId} that was cut off was ${outcome === 'finished' ? 'finished' : 'put back'}\n`);
   if (settled.unsettled === undefined) return;
   const { errorText } = await import('./report/error.ts');
   context.stderr.write(errorText(settled.unsettled));

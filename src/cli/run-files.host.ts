@@ -15,7 +15,11 @@ export function openIdFile(path: string, cwd: string): IdFile {
   try {
     fd = openSync(resolve(cwd, path), 'w', 0o644);
   } catch (cause) {
-    throw new ProofrunError('ERR_USAGE', { message: `--id-file ${path} can't be written: ${messageOf(cause)}`, hint: 'name a file in a directory that exists', cause });
+    throw new ProofrunError('ERR_USAGE', {
+      message: `--id-file ${path} can't be written: ${messageOf(cause)}`,
+      hint: 'name a file in a directory that exists',
+      cause,
+    });
   }
   return {
     write: (id) => {
@@ -33,6 +37,10 @@ export function writeResultFile(path: string, cwd: string, text: string): void {
   try {
     writeDurably(resolve(cwd, path), text);
   } catch (cause) {
-    throw new ProofrunError('ERR_USAGE', { message: `--result ${path} can't be written: ${messageOf(cause)}`, hint: 'the result is in the bundle: job status last --json', cause });
+    throw new ProofrunError('ERR_USAGE', {
+      message: `--result ${path} can't be written: ${messageOf(cause)}`,
+      hint: 'the result is in the bundle: job status last --json',
+      cause,
+    });
   }
 }

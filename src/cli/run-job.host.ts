@@ -2,7 +2,6 @@ import { resolve } from 'node:path';
 import { EXIT_CODES, ProofrunError } from '../core/errors.ts';
 import type { EffectiveJob } from '../core/job.ts';
 import type { Admission } from '../core/plan.ts';
-import { displayPath } from '../core/text-safety.ts';
 import { composeJob } from '../policy/compose.ts';
 import { prepareJob, type Prepared } from '../policy/prepare.host.ts';
 import { flushed } from '../runner/output-pump.host.ts';
@@ -45,7 +44,7 @@ async function liveJob(line: JobLine): Promise<number> {
   const io = ioOf(line);
   const idFile = flags.idFile === undefined ? undefined : openIdFile(flags.idFile, context.cwd);
   const journal = flags.journal === undefined ? undefined : await openJournalFile(resolve(context.cwd, flags.journal), context);
-  if (flags.quiet !== true) sayWorkspace(line);
+  if (flags.quiet !== true) await sayWorkspace(line);
   let id = '';
   try {
     const handle = await runs.runner.start(line.admission, {
@@ -81,7 +80,10 @@ function ioOf({ args, context, onRunning }: JobLine): RunIo {
   const onTerminal = stdin && stdout && stderr;
   if (args.flags.terminal === true && !onTerminal) {
     const without = [...(stdin ? [] : ['stdin']), ...(stdout ? [] : ['stdout']), ...(stderr ? [] : ['stderr'])];
-    throw new ProofrunError('ERR_USAGE', { message: `-t needs a terminal, and ${without.join(', ')} ${without.length === 1 ? 'is' : 'are'} none`, hint: 'leave -t out: the command gets pipes' });
+    throw new ProofrunError('ERR_USAGE', {
+      message: `-t needs a terminal, and ${without.join(', ')} ${without.length === 1 ? 'is' : 'are'} none`,
+      hint: 'leave -t out: the command gets pipes',
+    });
   }
   if (onTerminal && args.flags.noTerminal !== true && args.flags.json !== true) return { kind: 'terminal' };
   return { kind: 'pipes', stdin: 'inherit', stdout: args.flags.json === true ? context.stderr : context.stdout, stderr: context.stderr };
@@ -113,9 +115,11 @@ async function openJournalFile(file: string, context: CliContext): Promise<OpenJ
 }
 
 /** The workspace is what will be staged: said where it isn't simply the current directory. */
-function sayWorkspace({ context, prepared }: JobLine): void {
+async function sayWorkspace({ context, prepared }: JobLine): Promise<void> {
   const { workspace, chosen } = prepared.input.workspace;
-  if (workspace !== context.cwd && chosen !== 'flag') context.stderr.write(`job: workspace ${displayPath(workspace)} (${chosen})\n`);
+  if (workspace === context.cwd || chosen === 'flag') return;
+  const { displayPath } = await import('../core/text-safety.ts');
+  context.stderr.write(`job: workspace ${displayPath(workspace)} (${chosen})\n`);
 }
 
 function sayUnseen({ unseenStages }: RecordedRun, context: CliContext): void {
@@ -132,10 +136,23 @@ async function showPlan(args: ParsedArgs, context: CliContext, admission: Admiss
   const refused = admission.kind === 'refused';
   if (args.flags.json === true) {
     const { planRecord } = await import('../runner/bundle-plan.ts');
-    context.stdout.write(jsonPage(toSnake(refused ? { plan: null, refusal: admission.refusal } : { plan: planRecord(admission.plan), refusal: null, warnings: admission.plan.warnings })));
+    context.stdout.write(
+      jsonPage(
+        toSnake(refused ? { plan: null, refusal: admission.refusal } : { plan: planRecord(admission.plan), refusal: null, warnings: admission.plan.warnings }),
+      ),
+    );
   } else if (refused) {
     const { refusalText } = await import('./report/refusal.ts');
-    context.stderr.write(refusalText({ refusal: admission.refusal, argv: admission.job.argv, mode: admission.job.mode, runId: undefined, width: context.columns, palette: paletteFor(context, 'stderr') }));
+    context.stderr.write(
+      refusalText({
+        refusal: admission.refusal,
+        argv: admission.job.argv,
+        mode: admission.job.mode,
+        runId: undefined,
+        width: context.columns,
+        palette: paletteFor(context, 'stderr'),
+      }),
+    );
   } else {
     const { planText } = await import('./report/plan.ts');
     context.stdout.write(planText({ plan: admission.plan, width: context.columns, palette: paletteFor(context, 'stdout') }));
@@ -165,7 +182,18 @@ async function account(line: JobLine, result: RunResult): Promise<number> {
     } else if (flags.quiet !== true || result.state !== 'finished') {
       const { summaryText } = await import('./report/summary.ts');
       const selector = await selectorOf(line, result);
-      context.stderr.write(summaryText({ bundle: result.bundle, argv: args.argv, words: args.words, cwd: context.cwd, home: runs.caller.home, selector, ...(appliedFiles === undefined ? {} : { applied: appliedFiles }), ...look }));
+      context.stderr.write(
+        summaryText({
+          bundle: result.bundle,
+          argv: args.argv,
+          words: args.words,
+          cwd: context.cwd,
+          home: runs.caller.home,
+          selector,
+          ...(appliedFiles === undefined ? {} : { applied: appliedFiles }),
+          ...look,
+        }),
+      );
     }
   }
   if (applied?.kind !== 'refused') return result.exitCode;

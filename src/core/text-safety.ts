@@ -21,10 +21,18 @@ const PLAIN_LINE = /^[\x20-\x7e]*$/;
 const PLAIN_LINES = /^[\x20-\x7e\n\t]*$/;
 // eslint-disable-next-line no-control-regex -- recognising escape sequences is the point
 const COLOUR = /^\x1b\[[0-9;:]{0,64}m/;
-const MARK = /^\p{M}$/u;
-/** Cf has the bidirectional controls. */
-const HIDDEN = /^[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}]$/u;
-const TAKES_VARIATION = /^[\p{Extended_Pictographic}0-9#*]$/u;
+
+/** Made when a character beyond ASCII first asks for it: the engine takes milliseconds to read these. */
+let classes: { readonly mark: RegExp; readonly hidden: RegExp; readonly takesVariation: RegExp } | undefined;
+function characterClasses(): NonNullable<typeof classes> {
+  classes ??= {
+    mark: /^\p{M}$/u,
+    // Cf has the bidirectional controls.
+    hidden: /^[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}]$/u,
+    takesVariation: /^[\p{Extended_Pictographic}0-9#*]$/u,
+  };
+  return classes;
+}
 
 const NAMED = new Map([
   ['\n', '\\n'],
@@ -68,7 +76,7 @@ function escapeHidden(text: string, lines: boolean, dropColours: boolean): strin
     }
     if (flood > 0) result += `{+${flood} marks}`;
     flood = 0;
-    if (isVariation(character) && marks === 0 && base !== undefined && TAKES_VARIATION.test(base)) {
+    if (isVariation(character) && marks === 0 && base !== undefined && characterClasses().takesVariation.test(base)) {
       result += character;
       base = character;
       continue;
@@ -88,7 +96,7 @@ function escapeHidden(text: string, lines: boolean, dropColours: boolean): strin
         continue;
       }
     }
-    const shown = isMark(character) || HIDDEN.test(character) ? escapeOf(character) : character;
+    const shown = isMark(character) || characterClasses().hidden.test(character) ? escapeOf(character) : character;
     result += shown;
     base = shown;
   }
@@ -97,7 +105,7 @@ function escapeHidden(text: string, lines: boolean, dropColours: boolean): strin
 
 /** Marks that are themselves ignorable (variation selectors, the grapheme joiner) are hidden characters instead. */
 function isMark(character: string): boolean {
-  return character > '\u02ff' && MARK.test(character) && !HIDDEN.test(character);
+  return character > '\u02ff' && characterClasses().mark.test(character) && !characterClasses().hidden.test(character);
 }
 
 /** The selectors of text and emoji form: visible in their effect, and part of ordinary output. */

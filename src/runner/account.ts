@@ -1,4 +1,17 @@
-import { BUNDLE_VERSION, limitName, type BundleArtifact, type BundleChanges, type BundleLineage, type BundleOutput, type BundlePlan, type DirectShare, type EffectiveLimit, type HiddenPath, type ReadablePath, type RunBundleBody } from '../core/bundle.ts';
+import {
+  BUNDLE_VERSION,
+  limitName,
+  type BundleArtifact,
+  type BundleChanges,
+  type BundleLineage,
+  type BundleOutput,
+  type BundlePlan,
+  type DirectShare,
+  type EffectiveLimit,
+  type HiddenPath,
+  type ReadablePath,
+  type RunBundleBody,
+} from '../core/bundle.ts';
 import { perDimension, type Dimension } from '../core/dimension.ts';
 import type { Origin, ResourceLimits } from '../core/job.ts';
 import type { ExecutorObservations } from '../core/observation.ts';
@@ -148,7 +161,13 @@ export function missingControls(plan: Pick<BundlePlan, 'dimensions'>, observatio
     const restricts = controls.some((control) => control !== 'network_public');
     if (planned !== 'planned' || level === 'enforced' || !restricts) return [];
     const faults = observations.dimensions[dimension].outcomes.filter((outcome) => outcome.status !== 'matched');
-    const which = faults.length === 0 ? 'no receipt was taken' : faults.slice(0, 4).map((outcome) => `${outcome.id} ${outcome.status === 'missing' ? 'is missing' : 'differs'}`).join(', ');
+    const which =
+      faults.length === 0
+        ? 'no receipt was taken'
+        : faults
+            .slice(0, 4)
+            .map((outcome) => `${outcome.id} ${outcome.status === 'missing' ? 'is missing' : 'differs'}`)
+            .join(', ');
     return [`${dimension} was planned and is ${level}: ${which}${faults.length > 4 ? ` and ${faults.length - 4} more` : ''}`];
   });
 }

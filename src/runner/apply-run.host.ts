@@ -49,7 +49,8 @@ export async function recoverApplies(parts: Pick<RunnerParts, 'stateDirectory' |
 export async function dropRun(parts: Pick<RunnerParts, 'stateDirectory' | 'store' | 'shim'>, run: StoredRun): Promise<StoredRun> {
   let dropped = run;
   if (run.lease !== null) throw new ProofrunError('ERR_RUN_STATE', { message: `${run.id}: it is ${run.state}`, hint: `job stop ${run.id}` });
-  if (run.stageState === 'applied') throw new ProofrunError('ERR_RUN_STATE', { message: `${run.id}: its stage was applied already; nothing is left to drop`, hint: `job status ${run.id}` });
+  if (run.stageState === 'applied')
+    throw new ProofrunError('ERR_RUN_STATE', { message: `${run.id}: its stage was applied already; nothing is left to drop`, hint: `job status ${run.id}` });
   if (run.stageState === 'staged' || run.stageState === 'partly_applied') {
     dropped = parts.store.setStageState(run.id, { from: ['staged', 'partly_applied'], to: 'dropped', events: [{ kind: 'stage.dropped' }] });
   }
@@ -65,7 +66,15 @@ function recorder(store: Store, selection: JsonObject): RecordApplied {
     // A ledger of a run that was pruned meanwhile has nobody to tell.
     if (id === undefined || run === undefined) return;
     closeAbandoned(store, run.workspace);
-    const paths = touched.map((path) => ({ root: path.root, path: path.path, encoding: path.encoding, kind: path.state, before: null, after: identityJson(path), backup: null }));
+    const paths = touched.map((path) => ({
+      root: path.root,
+      path: path.path,
+      encoding: path.encoding,
+      kind: path.state,
+      before: null,
+      after: identityJson(path),
+      backup: null,
+    }));
     if (isRecorded(store, run, touched)) return;
     const applyId = store.beginApply({ runId: id, workspace: run.workspace, owner: currentOwner(), selection, paths });
     const carriedOut = touched.some((path) => path.state !== 'restored');
@@ -86,9 +95,13 @@ function closeAbandoned(store: Store, workspace: string): void {
 
 function isRecorded(store: Store, run: StoredRun, touched: readonly AppliedPath[]): boolean {
   const wanted = digest(touched.map((path) => [path.root, path.encoding, path.path, path.state, identityJson(path)]));
-  return store.applies(run.id).some(
-    (apply) => (apply.state === 'done' || apply.state === 'rolled_back') && digest(store.appliedPaths(apply.id).map((path) => [path.root, path.encoding, path.path, path.kind, path.after])) === wanted,
-  );
+  return store
+    .applies(run.id)
+    .some(
+      (apply) =>
+        (apply.state === 'done' || apply.state === 'rolled_back') &&
+        digest(store.appliedPaths(apply.id).map((path) => [path.root, path.encoding, path.path, path.kind, path.after])) === wanted,
+    );
 }
 
 function digest(rows: readonly unknown[]): string {

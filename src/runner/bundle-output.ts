@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import type { BundleOutput } from '../core/bundle.ts';
 
 /** Exact bytes of the beginning and of the end of one stream; `tail` is empty unless bytes between the two are missing. */
@@ -47,15 +48,6 @@ function encode(bytes: StreamBytes, head: Buffer, tail: Buffer): BundleOutput {
     bytesTotal: bytes.bytesTotal,
     truncated: bytes.bytesTotal > head.length + tail.length,
   };
-}
-
-function isUtf8(bytes: Buffer): boolean {
-  try {
-    new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 /** Without the beginning of a character whose end was cut off. */

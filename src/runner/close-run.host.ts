@@ -1,10 +1,8 @@
-import { rmdirSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
 import type { BundleChanges, RunBundle } from '../core/bundle.ts';
-import { errnoOf, messageOf } from '../core/errors.ts';
+import { messageOf } from '../core/errors.ts';
 import type { Ending, RunState, StageState } from '../core/run.ts';
 import { VERSION } from '../core/version.ts';
-import { dropStage } from '../stage/index.ts';
+import { dropStage } from '../stage/stage-directory.host.ts';
 import { missingControls, unobserved, writeAccount } from './account.ts';
 import { planRecord } from './bundle-plan.ts';
 import { writeBundle } from './bundle.host.ts';
@@ -12,7 +10,7 @@ import { exitCodeOf } from './exit-code.ts';
 import { currentUser, jobRecord } from './job-record.ts';
 import type { Built, LiveRun } from './live-run.ts';
 import { isUntouchedStage, readChanges } from './read-stage.host.ts';
-import { makeRunDirectory, removeTree } from './run-directory.host.ts';
+import { discardTree, makeRunDirectory, removeTree } from './run-directory.host.ts';
 import { limitBehind, lostDimensions, stateOf } from './run-ending.ts';
 import { artifactsOf, outputsOf } from './run-files.host.ts';
 import { writeRunFacts } from './run-json.host.ts';
@@ -52,17 +50,21 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
     endedMs,
   };
   // Not synced: the bundle, which is, says the same.
-  writeRunFacts(paths.directory, {
-    version: 1,
-    ...facts,
-    name: record.name,
-    mode: record.mode,
-    argv: record.argv,
-    cwd: record.cwd,
-    workspace: record.workspace,
-    executor: { id: plan.executor, version: VERSION },
-    proofrunVersion: VERSION,
-  }, { sync: false });
+  writeRunFacts(
+    paths.directory,
+    {
+      version: 1,
+      ...facts,
+      name: record.name,
+      mode: record.mode,
+      argv: record.argv,
+      cwd: record.cwd,
+      workspace: record.workspace,
+      executor: { id: plan.executor, version: VERSION },
+      proofrunVersion: VERSION,
+    },
+    { sync: false },
+  );
   const bundle = writeBundle(
     paths.directory,
     writeAccount({
@@ -83,7 +85,7 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
   );
   run.notify('bundle.written', { sha256: bundle.sha256 });
   await run.at('bundle-written');
-  built.streams?.hide();
+  await built.streams?.hide();
   commit(run, bundle, state, staged);
   const exitCode = exitCodeOf(ending);
   run.notify('run.finished', { state, ending: ending.kind, exit_code: exitCode });
@@ -122,7 +124,10 @@ async function stagedChanges(run: LiveRun, built: Built, released: boolean): Pro
 
 /** The private home and the overlay's work directories go; an empty stage too. */
 async function tidy(run: LiveRun, built: Built, stage: StageState): Promise<void> {
-  const left = [...(await discard(run.paths.scratch)), ...(stage === 'none' ? [] : (built.staging?.roots ?? []).flatMap((root) => removeTree(root.work)))];
+  const left = [
+    ...(await discardTree(run.parts.shim, run.paths.scratch)),
+    ...(stage === 'none' ? [] : (built.staging?.roots ?? []).flatMap((root) => removeTree(root.work))),
+  ];
   if (left.length > 0) run.warnings.push(`could not be removed: ${left.slice(0, 3).join(', ')}${left.length > 3 ? ` and ${left.length - 3} more` : ''}`);
   if (stage === 'none' && built.staging !== undefined) await dropEmptyStage(run, built.staging);
 }
@@ -137,18 +142,6 @@ async function dropEmptyStage(run: LiveRun, staging: Staging): Promise<void> {
   } catch (error) {
     run.warnings.push(`the empty stage could not be removed: ${messageOf(error)}`);
   }
-}
-
-/** Without holding up other runs of this process; the stubborn rest one by one. */
-async function discard(directory: string): Promise<readonly string[]> {
-  try {
-    rmdirSync(directory);
-    return [];
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return [];
-  }
-  await rm(directory, { recursive: true, force: true }).catch(() => undefined);
-  return removeTree(directory);
 }
 
 function commit(run: LiveRun, bundle: RunBundle, state: RunState, staged: StagedOutcome): void {

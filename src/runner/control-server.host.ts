@@ -1,9 +1,8 @@
-import { chmodSync, rmSync } from 'node:fs';
+import { chmodSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import { join } from 'node:path';
 import { messageOf } from '../core/errors.ts';
 import { formatLine, lineCutter, OUTPUT_PIECE, parseRequest, type ControlAnswer, type ControlRequest } from './control-protocol.ts';
-import { CONTROL_SOCKET, controlAddress } from './control-socket.host.ts';
+import { controlAddress } from './control-socket.host.ts';
 import type { KeptText, OutputStream } from './kept-output.host.ts';
 
 /** The live run as its control socket sees it. */
@@ -173,9 +172,4 @@ async function close(server: Server, sockets: ReadonlySet<Socket>, farewell: () 
       resolve();
     });
   });
-}
-
-/** Removes the socket that a dead owner left. */
-export function removeControlSocket(directory: string): void {
-  rmSync(join(directory, CONTROL_SOCKET), { force: true });
 }

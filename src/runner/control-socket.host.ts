@@ -1,4 +1,4 @@
-import { closeSync, constants, openSync } from 'node:fs';
+import { closeSync, constants, openSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 
 /** Name of a live run's control socket in its directory. */
@@ -22,4 +22,9 @@ export function controlAddress(directory: string): SocketAddress {
       closeSync(fd);
     },
   };
+}
+
+/** Takes the name of a socket away: of one whose run ends, or that a dead owner left. */
+export function removeControlSocket(directory: string): void {
+  rmSync(join(directory, CONTROL_SOCKET), { force: true });
 }

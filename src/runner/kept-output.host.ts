@@ -73,7 +73,7 @@ export function keepOutput(directory: string, stream: OutputStream, kept: number
   const store = (chunk: Uint8Array): void => {
     // Of a chunk that is longer than the end that is kept, the middle would only be written to be removed.
     const from = total + chunk.length - 2 * half;
-    for (let at = 0; at < chunk.length; ) {
+    for (let at = 0; at < chunk.length;) {
       const skip = total >= headBytes && from > total ? Math.min(chunk.length - at, from - total) : 0;
       if (skip > 0) {
         at += skip;
@@ -141,10 +141,10 @@ function copyFrom(path: string, offset: number, to: number): void {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW);
   try {
     const buffer = Buffer.allocUnsafe(COPY_BYTES);
-    for (let at = offset; ; ) {
+    for (let at = offset; ;) {
       const got = readSync(fd, buffer, 0, buffer.length, at);
       if (got === 0) return;
-      for (let done = 0; done < got; ) done += writeSync(to, buffer, done, got - done);
+      for (let done = 0; done < got;) done += writeSync(to, buffer, done, got - done);
       at += got;
     }
   } finally {

@@ -58,7 +58,7 @@ function leftoversOf(recorded: readonly Owner[], table: readonly Row[]): readonl
       if (itself || ledByIt) members.add(row.pid);
     }
   }
-  for (let grew = true; grew; ) {
+  for (let grew = true; grew;) {
     grew = false;
     for (const { pid, parent } of table) {
       if (!members.has(parent) || members.has(pid)) continue;
@@ -84,7 +84,9 @@ function readTable(): readonly Row[] {
 
 function numbersIn(directory: string): readonly number[] {
   try {
-    return readdirSync(directory).filter((name) => /^\d+$/.test(name)).map(Number);
+    return readdirSync(directory)
+      .filter((name) => /^\d+$/.test(name))
+      .map(Number);
   } catch (error) {
     if (errnoOf(error) === undefined) throw error;
     return []; // no /proc: not Linux

@@ -5,10 +5,13 @@ const LONGEST_MS = 2 ** 31 - 1;
 export function startTimer(ms: number, done: () => void): () => void {
   let timer: NodeJS.Timeout;
   const arm = (left: number): void => {
-    timer = setTimeout(() => {
-      if (left > LONGEST_MS) arm(left - LONGEST_MS);
-      else done();
-    }, Math.min(left, LONGEST_MS));
+    timer = setTimeout(
+      () => {
+        if (left > LONGEST_MS) arm(left - LONGEST_MS);
+        else done();
+      },
+      Math.min(left, LONGEST_MS),
+    );
     timer.unref();
   };
   arm(ms);

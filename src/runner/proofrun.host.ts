@@ -73,7 +73,10 @@ export async function openProofrun(setup: ProofrunSetup): Promise<Proofrun> {
   const compose = async (request: JobRequest): Promise<EffectiveJob> => composeJob((await prepareJob(request, setup.caller, 'require')).input);
   const admitted = async (job: JobRequest | EffectiveJob): Promise<Admission> => await runner.admit('permissions' in job ? job : await compose(job));
   const start = async (job: JobRequest | EffectiveJob, options: StartOptions = {}): Promise<RunHandle> => {
-    const handle = await runner.start(await admitted(job), { ...options, io: options.io ?? { kind: 'pipes', stdin: 'none', stdout: undefined, stderr: undefined } });
+    const handle = await runner.start(await admitted(job), {
+      ...options,
+      io: options.io ?? { kind: 'pipes', stdin: 'none', stdout: undefined, stderr: undefined },
+    });
     const settled = handle.result.then(
       () => undefined,
       () => undefined,

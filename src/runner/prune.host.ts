@@ -28,7 +28,11 @@ export interface Pruned {
 
 /** What prune would take. Never a live run. */
 export function prunable(parts: Pick<RunnerParts, 'store'>, rule: PruneRule): { readonly runs: readonly StoredRun[]; readonly keptForStage: number } {
-  const ended = parts.store.listRuns({ states: TERMINAL_STATES, endedBeforeMs: rule.endedBeforeMs, ...(rule.workspace === undefined ? {} : { workspace: rule.workspace }) });
+  const ended = parts.store.listRuns({
+    states: TERMINAL_STATES,
+    endedBeforeMs: rule.endedBeforeMs,
+    ...(rule.workspace === undefined ? {} : { workspace: rule.workspace }),
+  });
   const runs = ended.filter((run) => rule.staged || (run.stageState !== 'staged' && run.stageState !== 'partly_applied'));
   return { runs, keptForStage: ended.length - runs.length };
 }

@@ -1,7 +1,7 @@
 import { lstatSync, readdirSync } from 'node:fs';
 import type { BundleChanges } from '../core/bundle.ts';
 import type { AppliedPath, StagedRoot } from '../core/change.ts';
-import { readChangeSet, type ReadStageInput } from '../stage/index.ts';
+import type { ReadStageInput } from '../stage/index.ts';
 import { executesBeneath } from './executes-question.host.ts';
 import type { RunnerParts } from './runner.ts';
 import type { OverlayMarkers } from './stage-record.ts';
@@ -16,7 +16,11 @@ export interface ReadableStage {
 }
 
 /** The input of the stage's own functions. */
-export async function stageInput(parts: Pick<RunnerParts, 'shim' | 'executesOnHost'>, stage: ReadableStage, applied: readonly AppliedPath[]): Promise<ReadStageInput> {
+export async function stageInput(
+  parts: Pick<RunnerParts, 'shim' | 'executesOnHost'>,
+  stage: ReadableStage,
+  applied: readonly AppliedPath[],
+): Promise<ReadStageInput> {
   return {
     shim: parts.shim,
     roots: stage.roots,
@@ -33,6 +37,8 @@ export async function readChanges(parts: Pick<RunnerParts, 'shim' | 'executesOnH
   if (isUntouchedStage(stage)) {
     return { changes: [], totals: { added: 0, modified: 0, deleted: 0, other: 0, conflicts: 0, addedLines: 0, removedLines: 0 }, roots };
   }
+  // Loaded when there is something to read: most of a job's time is its start.
+  const { readChangeSet } = await import('../stage/change-set.host.ts');
   const { changeSet } = await readChangeSet(await stageInput(parts, stage, []));
   return { ...changeSet, roots };
 }

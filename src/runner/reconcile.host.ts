@@ -14,7 +14,7 @@ import { writeAccount } from './account.ts';
 import { recoverApplies } from './apply-run.host.ts';
 import { readBundle, writeBundle } from './bundle.host.ts';
 import { settleClaimed } from './claimed-directory.host.ts';
-import { removeControlSocket } from './control-server.host.ts';
+import { removeControlSocket } from './control-socket.host.ts';
 import { parseRecordedFacts, type RecordedFacts } from './job-record.ts';
 import { LEASE_MS } from './lease.host.ts';
 import { endLeftovers } from './leftover-processes.host.ts';
@@ -22,7 +22,7 @@ import { RUN_LIVING } from './live-states.ts';
 import { readAttempt, type AttemptRecord } from './process-identity.host.ts';
 import { readChanges } from './read-stage.host.ts';
 import { spendReserve } from './reserve.host.ts';
-import { makeRunDirectory, removeTree } from './run-directory.host.ts';
+import { discardTree, makeRunDirectory, removeTree } from './run-directory.host.ts';
 import { artifactsOf, outputsOf } from './run-files.host.ts';
 import { RUN_FILE, writeRunFacts } from './run-json.host.ts';
 import { hasLedgers } from './pending-work.host.ts';
@@ -88,7 +88,7 @@ async function reconcileRun(parts: RunnerParts, orphan: StoredRun): Promise<Reco
   if (deaf.length > 0) warnings.push(`processes ${deaf.join(', ')} of the job could not be killed`);
   removeControlSocket(paths.directory);
   await reapRest(parts, run, attempt, paths, warnings);
-  const left = removeTree(paths.scratch);
+  const left = await discardTree(parts.shim, paths.scratch);
   if (left.length > 0) warnings.push(`could not be removed: ${left.slice(0, 3).join(', ')}`);
   rmSync(paths.attempt, { force: true });
   const { state } = await commit(parts, run, paths, warnings, orphan.lease?.owner.pid);
@@ -127,7 +127,10 @@ async function commit(parts: RunnerParts, run: StoredRun, paths: RunPaths, warni
       },
     });
   }
-  const ending: Ending = { kind: 'interrupted', detail: ownerPid === undefined ? 'the process that owned it died' : `the process that owned it (${ownerPid}) died` };
+  const ending: Ending = {
+    kind: 'interrupted',
+    detail: ownerPid === undefined ? 'the process that owned it died' : `the process that owned it (${ownerPid}) died`,
+  };
   const record = recordedFacts(parts, run);
   const staged = await stagedOf(parts, run, paths, warnings);
   const bundle = record === undefined ? undefined : await interruptedBundle({ run, paths, ending, record, staged, warnings, endedMs: parts.clock() });
@@ -173,7 +176,9 @@ interface KeptStage {
 /** A stage that can't be read is kept; one in which nothing was made goes. */
 async function stagedOf(parts: RunnerParts, run: StoredRun, paths: RunPaths, warnings: string[]): Promise<KeptStage> {
   const drop = async (): Promise<void> => {
-    await dropStage({ shim: parts.shim, directory: paths.stage }).catch((error: unknown) => warnings.push(`the stage could not be removed: ${messageOf(error)}`));
+    await dropStage({ shim: parts.shim, directory: paths.stage }).catch((error: unknown) =>
+      warnings.push(`the stage could not be removed: ${messageOf(error)}`),
+    );
   };
   let record: StageRecord | undefined;
   try {

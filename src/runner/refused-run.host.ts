@@ -70,7 +70,16 @@ export async function recordRefusal(parts: RunnerParts, refused: RefusedJob): Pr
     }),
   );
   parts.store.recordRun(
-    { id, name: job.name ?? null, workspace: job.workspace, mode: job.mode, executor: null, argv: job.argv, plan: null, state: { kind: 'refused', ending, bundle: { path: paths.bundleRelative, sha256: bundle.sha256 } } },
+    {
+      id,
+      name: job.name ?? null,
+      workspace: job.workspace,
+      mode: job.mode,
+      executor: null,
+      argv: job.argv,
+      plan: null,
+      state: { kind: 'refused', ending, bundle: { path: paths.bundleRelative, sha256: bundle.sha256 } },
+    },
     [{ kind: 'run.refused', data: { reason: refusal.reason } }],
   );
   publishClaimed(claimed, paths.directory);

@@ -21,7 +21,7 @@ export function keepReserve(stateDirectory: string): void {
     try {
       // Not a hole: zeros that are written take room.
       const piece = Buffer.alloc(64 * 1024);
-      for (let written = 0; written < RESERVE_BYTES; ) written += writeSync(fd, piece, 0, Math.min(piece.length, RESERVE_BYTES - written));
+      for (let written = 0; written < RESERVE_BYTES;) written += writeSync(fd, piece, 0, Math.min(piece.length, RESERVE_BYTES - written));
     } finally {
       closeSync(fd);
     }

@@ -1,5 +1,6 @@
-import { chmodSync, lstatSync, mkdirSync, readdirSync, rmdirSync, rmSync, unlinkSync } from 'node:fs';
+import { chmodSync, lstatSync, mkdirSync, readdirSync, rmdirSync, unlinkSync } from 'node:fs';
 import { errnoOf, messageOf, ProofrunError } from '../core/errors.ts';
+import { dropStage } from '../stage/stage-directory.host.ts';
 import type { RunPaths } from './state-directory.ts';
 
 const SLASH = Buffer.from('/');
@@ -24,35 +25,62 @@ export function diskError(error: unknown, path: string): unknown {
   return new ProofrunError('ERR_DISK_FULL', { message: `${path}: ${messageOf(error)}`, hint: 'job prune', cause: error });
 }
 
+/** Removes a file of ours; an absent one is no error. */
+export function removeFile(path: string): void {
+  try {
+    unlinkSync(path);
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw error;
+  }
+}
+
 /**
  * Removes a directory of ours with everything in it, also what a job made unreadable (an overlay's work directory has mode 0000). Never follows a link. What can't be removed is left
  * and returned, absolute; an absent directory is no error.
  */
 export function removeTree(path: string): readonly string[] {
+  const removal: Removal = { room: Infinity, left: [] };
+  remove(Buffer.from(path), removal);
+  return removal.left;
+}
+
+/** Beyond this many entries a program of our own takes less time than this one, and holds nobody up. */
+const FEW_ENTRIES = 200;
+
+/**
+ * As removeTree, for what may be large or deeper than any path can be: a job's private home. What is small is removed here.
+ */
+export async function discardTree(shim: string, path: string): Promise<readonly string[]> {
+  const removal: Removal = { room: FEW_ENTRIES, left: [] };
+  remove(Buffer.from(path), removal);
+  if (lstatSync(path, { throwIfNoEntry: false }) === undefined) return [];
   try {
-    rmSync(path, { recursive: true, force: true });
+    await dropStage({ shim, directory: path });
     return [];
   } catch (error) {
-    if (errnoOf(error) === undefined) throw error;
+    return [`${path} (${messageOf(error)})`];
   }
-  const left: string[] = [];
-  removeStubborn(Buffer.from(path), left);
-  return left;
+}
+
+interface Removal {
+  /** How many entries may still be looked at. */
+  room: number;
+  readonly left: string[];
 }
 
 /** Paths are bytes: a name that isn't UTF-8 is a name. */
-function removeStubborn(path: Buffer, left: string[]): void {
+function remove(path: Buffer, removal: Removal): void {
   const stat = lstatSync(path, { throwIfNoEntry: false });
-  if (stat === undefined) return;
+  if (stat === undefined || (removal.room -= 1) < 0) return;
   try {
     if (!stat.isDirectory()) {
       unlinkSync(path);
       return;
     }
-    chmodSync(path, 0o700);
-    for (const name of readdirSync(path, { encoding: 'buffer' })) removeStubborn(Buffer.concat([path, SLASH, name]), left);
+    if ((stat.mode & 0o700) !== 0o700) chmodSync(path, 0o700);
+    for (const name of readdirSync(path, { encoding: 'buffer' })) remove(Buffer.concat([path, SLASH, name]), removal);
     rmdirSync(path);
   } catch (error) {
-    if (errnoOf(error) !== 'ENOENT') left.push(path.toString());
+    if (errnoOf(error) !== 'ENOENT') removal.left.push(path.toString());
   }
 }

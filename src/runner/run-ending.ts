@@ -26,7 +26,9 @@ export function gateWords(decision: Extract<GateDecision, { kind: 'refuse' }>): 
     words.push(`${outcome.id} ${outcome.status === 'missing' ? 'is missing' : 'differs'}`);
     byDimension.set(dimension, words);
   }
-  return [...byDimension].map(([dimension, words]) => `${dimension}: ${words.slice(0, 4).join(', ')}${words.length > 4 ? ` and ${words.length - 4} more` : ''}`).join('; ');
+  return [...byDimension]
+    .map(([dimension, words]) => `${dimension}: ${words.slice(0, 4).join(', ')}${words.length > 4 ? ` and ${words.length - 4} more` : ''}`)
+    .join('; ');
 }
 
 /** Needed dimensions that the observations of the end don't show as enforced. */

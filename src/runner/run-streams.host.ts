@@ -1,7 +1,8 @@
 import { messageOf } from '../core/errors.ts';
 import type { Session } from '../executor/executor.ts';
 import type { CommandControl } from './command-control.ts';
-import { removeControlSocket, serveControl, type ControlServer } from './control-server.host.ts';
+import type { ControlServer } from './control-server.host.ts';
+import { removeControlSocket } from './control-socket.host.ts';
 import { keepOutput, OUTPUT_KEPT_BYTES, OUTPUT_STREAMS, readKept, type KeptOutput, type OutputStream } from './kept-output.host.ts';
 import { pumpOutput, type OutputListener, type OutputPump } from './output-pump.host.ts';
 import type { RunIo } from './runner.ts';
@@ -28,32 +29,39 @@ export interface RunStreams {
   /** Why other commands can't reach this run, or output couldn't be kept. */
   faults(): readonly string[];
   /** Takes the socket's name away, just before the run is over in the store, so that a crash after that leaves none. Who is connected stays so. */
-  hide(): void;
+  hide(): Promise<void>;
   /** Tells everybody who waits that the run is over. Idempotent. */
   end(): Promise<void>;
 }
 
-/** Listens at once, so that a run can be stopped while it is still being prepared. */
+/** A run that is over before this has no socket: who asks for it in that time asks again, and finds it ended. Milliseconds. */
+const LISTEN_AFTER_MS = 100;
+
+/** Listens soon, so that a run can be stopped while it is still being prepared. */
 export function openStreams(plan: StreamsPlan): RunStreams {
   const { directory, io, control } = plan;
   const keptBytes = plan.keptBytes ?? OUTPUT_KEPT_BYTES;
   const faults: string[] = [];
   const kept = io.kind === 'pipes' ? OUTPUT_STREAMS.map((stream) => keepOutput(directory, stream, keptBytes)) : [];
   let server: ControlServer | undefined;
-  const listening = serveControl({
-    directory,
-    signal: control.signal,
-    kill: control.kill,
-    stop: control.stop,
-    kept: (stream) => readKept(directory, stream, keptBytes),
-  }).then(
-    (started) => {
-      server = started;
-    },
-    (error: unknown) => {
+  let listening: Promise<void> | undefined;
+  const listen = async (): Promise<void> => {
+    try {
+      const { serveControl } = await import('./control-server.host.ts');
+      server = await serveControl({
+        directory,
+        signal: control.signal,
+        kill: control.kill,
+        stop: control.stop,
+        kept: (stream) => readKept(directory, stream, keptBytes),
+      });
+    } catch (error) {
       faults.push(`other commands can't reach this run: ${messageOf(error)}`);
-    },
-  );
+    }
+  };
+  const timer = setTimeout(() => {
+    listening = listen();
+  }, LISTEN_AFTER_MS);
   const onChunk: OutputListener = (stream, chunk) => {
     server?.publish(stream, chunk);
     plan.onOutput?.(stream, chunk);
@@ -73,10 +81,13 @@ export function openStreams(plan: StreamsPlan): RunStreams {
       await Promise.all(pumps.map((pump) => pump.ended));
       for (const one of kept) one.finish();
     },
-    hide: () => {
+    hide: async () => {
+      clearTimeout(timer);
+      await listening;
       if (server !== undefined) removeControlSocket(directory);
     },
     end: async () => {
+      clearTimeout(timer);
       await listening;
       await server?.end();
     },

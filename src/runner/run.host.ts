@@ -1,4 +1,3 @@
-import { rmSync } from 'node:fs';
 import { toSnake } from '../core/case.ts';
 import { messageOf, ProofrunError } from '../core/errors.ts';
 import { newAttemptId, newRunId } from '../core/ids.ts';
@@ -19,7 +18,7 @@ import { startTimer } from './long-timer.ts';
 import { identify, writeAttempt } from './process-identity.host.ts';
 import { recordRefusal } from './refused-run.host.ts';
 import { keepReserve, spendReserve } from './reserve.host.ts';
-import { makeRunDirectory } from './run-directory.host.ts';
+import { makeRunDirectory, removeFile } from './run-directory.host.ts';
 import { gateWords } from './run-ending.ts';
 import { openStreams } from './run-streams.host.ts';
 import type { RunHandle, RunnerParts, RunOptions, RunResult } from './runner.ts';
@@ -51,7 +50,12 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
       plan: toSnake(planRecord(plan)),
       state: { kind: 'recorded', lease: { owner: currentOwner(), expiresMs: recordedMs + LEASE_MS } },
     },
-    [{ kind: 'run.recorded', data: formatRecordedFacts({ attempt, user: currentUser(), on: options.on ?? null, unseenStages: unseen, warnings: plan.warnings, job: jobRecord(job) }) }],
+    [
+      {
+        kind: 'run.recorded',
+        data: formatRecordedFacts({ attempt, user: currentUser(), on: options.on ?? null, unseenStages: unseen, warnings: plan.warnings, job: jobRecord(job) }),
+      },
+    ],
   );
   const cause = firstCause();
   const control = commandControl(cause);
@@ -78,7 +82,15 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
 }
 
 async function live(run: LiveRun): Promise<RunResult> {
-  const built: Built = { streams: undefined, staging: undefined, executor: undefined, session: undefined, startedMs: null, closing: undefined, possiblyRead: null };
+  const built: Built = {
+    streams: undefined,
+    staging: undefined,
+    executor: undefined,
+    session: undefined,
+    startedMs: null,
+    closing: undefined,
+    possiblyRead: null,
+  };
   const stopLease = keepLease(run);
   try {
     try {
@@ -116,7 +128,13 @@ async function closeWithRoom(run: LiveRun, built: Built, ending: Ending): Promis
 /** Stage, sandbox: up to the moment at which the sandbox waits. Undefined: something ended the run before. */
 async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
   const { io, onOutput } = run.options;
-  built.streams = openStreams({ directory: run.paths.directory, io, keptBytes: run.job.permissions.resources.limits.outputKeptBytes, control: run.control, onOutput });
+  built.streams = openStreams({
+    directory: run.paths.directory,
+    io,
+    keptBytes: run.job.permissions.resources.limits.outputKeptBytes,
+    control: run.control,
+    onOutput,
+  });
   built.executor = await run.parts.executor(run.plan.executor);
   built.staging = await prepareStaging(run);
   await run.at('stage-prepared');
@@ -164,7 +182,10 @@ async function gateAndCommand(run: LiveRun, session: Session, built: Built): Pro
   const ending = await cause.settled;
   cancel?.();
   recorded.cancel();
-  run.notify('command.ended', { ending: ending.kind, ...(ending.kind === 'exit' ? { code: ending.code } : ending.kind === 'signal' ? { signal: ending.signal } : {}) });
+  run.notify('command.ended', {
+    ending: ending.kind,
+    ...(ending.kind === 'exit' ? { code: ending.code } : ending.kind === 'signal' ? { signal: ending.signal } : {}),
+  });
   await run.at('exited');
 }
 
@@ -226,7 +247,7 @@ async function tearDown(run: LiveRun, built: Built): Promise<void> {
     }
     await searched;
     await streams?.drained();
-    rmSync(run.paths.attempt, { force: true });
+    removeFile(run.paths.attempt);
     run.notify('run.closed');
     await run.at('closed');
   }

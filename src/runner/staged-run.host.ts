@@ -35,7 +35,8 @@ export async function openStage(parts: Pick<RunnerParts, 'stateDirectory' | 'sto
     throw stateError(run, run.stageState === 'none' ? 'it has no staged changes' : `its stage was ${run.stageState} already`, `job status ${run.id}`);
   }
   const record = readStageRecord(runPaths(parts.stateDirectory, run.id).stage);
-  if (record === undefined) throw new ProofrunError('ERR_STAGE_LAYER', { message: `${run.id}: the directory of its stage is gone`, hint: `job drop ${run.id}` });
+  if (record === undefined)
+    throw new ProofrunError('ERR_STAGE_LAYER', { message: `${run.id}: the directory of its stage is gone`, hint: `job drop ${run.id}` });
   return await stageInput(parts, { ...record, workspace: run.workspace }, appliedPathsOf(parts.store, run));
 }
 
@@ -45,7 +46,9 @@ export function appliedPathsOf(store: Pick<Store, 'applies' | 'appliedPaths'>, r
     .applies(run.id)
     .filter((apply) => apply.state !== 'open')
     .flatMap((apply) => store.appliedPaths(apply.id))
-    .flatMap(({ root, path, encoding, kind, after }): readonly AppliedPath[] => (isTouch(kind) ? [{ root, path, encoding, state: kind, ...parseIdentity(after) }] : []));
+    .flatMap(({ root, path, encoding, kind, after }): readonly AppliedPath[] =>
+      isTouch(kind) ? [{ root, path, encoding, state: kind, ...parseIdentity(after) }] : [],
+    );
 }
 
 function isTouch(kind: string): kind is AppliedPath['state'] {

@@ -6,7 +6,7 @@ import { errnoOf, ProofrunError } from '../core/errors.ts';
 import type { EffectiveJob, PathRule } from '../core/job.ts';
 import { hiddenPatterns, holdsPrivateKey, KEY_HEAD_BYTES, matchHidden, type HiddenPatterns } from '../policy/hidden.ts';
 import { isWithin, literalBase } from '../policy/path-rule.ts';
-import { findMatches, prepareStage } from '../stage/index.ts';
+import { findMatches, prepareStage } from '../stage/stage-directory.host.ts';
 import { originWords } from './account.ts';
 import type { LiveRun } from './live-run.ts';
 import { STAGE_RECORD, type OverlayMarkers, type StageRecord } from './stage-record.ts';
@@ -44,7 +44,8 @@ export async function prepareStaging(run: Pick<LiveRun, 'parts' | 'job' | 'plan'
   const globs = [...patterns.globs, ...patterns.privateKeys];
   const prepared = await prepareStage({ shim, directory: paths.stage, roots, patterns: [...new Set(roots.flatMap((root) => walkPatterns(globs, root)))] });
   if (prepared.mounts.length > 0) run.warnings.push(`filesystems are mounted below the workspace: ${named(prepared.mounts)}`);
-  if (prepared.unreadable.length > 0) run.warnings.push(`directories that can't be read, so that a change below them is always a conflict: ${named(prepared.unreadable)}`);
+  if (prepared.unreadable.length > 0)
+    run.warnings.push(`directories that can't be read, so that a change below them is always a conflict: ${named(prepared.unreadable)}`);
   refuseUnnameable(prepared.unnameable, prepared.roots);
 
   const others = await matchesElsewhere(shim, job, globs);

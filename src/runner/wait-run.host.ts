@@ -28,7 +28,11 @@ export async function waitForRun(parts: RunnerParts, runId: RunId, options: Wait
   for (;;) {
     const run = readRun(parts, runId);
     if (run.lease === null) return run;
-    const outcome = await callOwner(runPaths(parts.stateDirectory, runId).directory, { request, ...(onOutput === undefined ? {} : { onOutput }), ...(abort === undefined ? {} : { abort }) });
+    const outcome = await callOwner(runPaths(parts.stateDirectory, runId).directory, {
+      request,
+      ...(onOutput === undefined ? {} : { onOutput }),
+      ...(abort === undefined ? {} : { abort }),
+    });
     if (outcome.kind === 'done') continue;
     if (livenessOf(run.lease.owner) === 'dead') await reconcile(parts);
     else await delay(AGAIN_MS, undefined, abort === undefined ? {} : { signal: abort });
@@ -46,7 +50,10 @@ export async function askOwner(parts: RunnerParts, runId: RunId, request: Extrac
     if (livenessOf(run.lease.owner) === 'dead') {
       await reconcile(parts);
     } else if (waitedMs >= PATIENCE_MS) {
-      throw new ProofrunError('ERR_RUN_STATE', { message: `${runId}: its process (${run.lease.owner.pid}) does not answer`, hint: `kill ${run.lease.owner.pid} && job ls` });
+      throw new ProofrunError('ERR_RUN_STATE', {
+        message: `${runId}: its process (${run.lease.owner.pid}) does not answer`,
+        hint: `kill ${run.lease.owner.pid} && job ls`,
+      });
     } else {
       await delay(AGAIN_MS);
     }

@@ -38,11 +38,23 @@ describeUsers('job run -d', (user) => {
     const lab = jobLab(user);
     // The shell is the leader of a session, as a terminal's is; when it goes, its session does.
     const [node, job] = jobCommand(user);
-    const shell = await asUser(user, ['setsid', '-w', 'sh', '-c', `"${node}" "${job ?? ''}" run -d --safe -- sh -c 'trap "go=1" USR1; while [ -z "\$go" ]; do sleep 0.02; done; echo end > end.txt' & wait; kill -HUP 0`], { cwd: lab.workspace, env: lab.env });
+    const shell = await asUser(
+      user,
+      [
+        'setsid',
+        '-w',
+        'sh',
+        '-c',
+        `"${node}" "${job ?? ''}" run -d --safe -- sh -c 'trap "go=1" USR1; while [ -z "\$go" ]; do sleep 0.02; done; echo end > end.txt' & wait; kill -HUP 0`,
+      ],
+      { cwd: lab.workspace, env: lab.env },
+    );
     const id = shell.stdout.trim();
     const [supervisor] = processesWith('job-supervisor');
     if (supervisor === undefined) throw new Error('no supervisor');
-    const fields = readFileSync(`/proc/${supervisor}/stat`, 'utf8').replace(/^.*\) /s, '').split(' ');
+    const fields = readFileSync(`/proc/${supervisor}/stat`, 'utf8')
+      .replace(/^.*\) /s, '')
+      .split(' ');
     expect(Number(fields[3])).toBe(supervisor);
     expect(Number(fields[4])).toBe(0);
     expect((await lab.job(['kill', '--signal', 'USR1', id])).code).toBe(0);

@@ -17,7 +17,10 @@ describeUsers('job run', (user) => {
     expect(existsSync('/etc/x')).toBe(false);
     expect(ended.stderr).toMatch(/\/etc\/x: Read-only file system/);
     expect(ended.stderr).toMatch(/curl: \((?:6|7|28)\)/);
-    const pids = ended.stdout.split('\n').filter((line) => /^\d+$/.test(line)).map(Number);
+    const pids = ended.stdout
+      .split('\n')
+      .filter((line) => /^\d+$/.test(line))
+      .map(Number);
     expect(Math.max(...pids)).toBeLessThan(64);
     expect(ended.stderr).toMatch(/staged +1 file: 1 added; your tree is unchanged/);
     expect(lab.tree()).toEqual([]);
@@ -105,32 +108,93 @@ describeUsers('job run', (user) => {
   });
 
   test('SIGINT, SIGTERM and SIGHUP reach the command; a second SIGINT ends the tree', async () => {
-    for (const [signal, code] of [['SIGINT', 41], ['SIGTERM', 42], ['SIGHUP', 43]] as const) {
+    for (const [signal, code] of [
+      ['SIGINT', 41],
+      ['SIGTERM', 42],
+      ['SIGHUP', 43],
+    ] as const) {
       const lab = jobLab(user);
-      const child = lab.spawn(['run', '--safe', '-q', '--', 'sh', '-c', 'trap "exit 41" INT; trap "exit 42" TERM; trap "exit 43" HUP; echo ready; while :; do sleep 0.05; done'], { stdio: ['ignore', 'pipe', 'pipe'] });
+      const child = lab.spawn(
+        ['run', '--safe', '-q', '--', 'sh', '-c', 'trap "exit 41" INT; trap "exit 42" TERM; trap "exit 43" HUP; echo ready; while :; do sleep 0.05; done'],
+        { stdio: ['ignore', 'pipe', 'pipe'] },
+      );
       child.stdout?.once('data', () => child.kill(signal));
       expect(await new Promise((resolve) => child.once('close', resolve)), signal).toBe(code);
     }
     const lab = jobLab(user);
-    const child = lab.spawn(['run', '--safe', '-q', '--', 'sh', '-c', 'trap "echo once" INT; echo ready; while :; do sleep 0.05; done'], { stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = lab.spawn(['run', '--safe', '-q', '--', 'sh', '-c', 'trap "echo once" INT; echo ready; while :; do sleep 0.05; done'], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     child.stdout?.on('data', () => child.kill('SIGINT'));
     expect(await new Promise((resolve) => child.once('close', resolve))).toBe(137);
   });
 
   test('--json gives the result alone on stdout; --result, --id-file and --journal are written', async () => {
     const lab = jobLab(user);
-    const ended = await lab.job(['run', '--safe', '--json', '--result', 'result.json', '--id-file', 'id', '--journal', 'journal', '--name', 'unit', '--', 'sh', '-c', 'echo said; exit 5'], { cwd: lab.base });
+    const ended = await lab.job(
+      [
+        'run',
+        '--safe',
+        '--json',
+        '--result',
+        'result.json',
+        '--id-file',
+        'id',
+        '--journal',
+        'journal',
+        '--name',
+        'unit',
+        '--',
+        'sh',
+        '-c',
+        'echo said; exit 5',
+      ],
+      { cwd: lab.base },
+    );
     // The workspace would be the directory above home: name it.
     expect(ended.code).toBe(2);
-    const named = await lab.job(['run', '--safe', '--json', '--workspace', 'work', '--result', 'result.json', '--id-file', 'id', '--journal', 'journal', '--name', 'unit', '--', 'sh', '-c', 'echo said; exit 5'], { cwd: lab.base });
+    const named = await lab.job(
+      [
+        'run',
+        '--safe',
+        '--json',
+        '--workspace',
+        'work',
+        '--result',
+        'result.json',
+        '--id-file',
+        'id',
+        '--journal',
+        'journal',
+        '--name',
+        'unit',
+        '--',
+        'sh',
+        '-c',
+        'echo said; exit 5',
+      ],
+      { cwd: lab.base },
+    );
     expect(named.code, named.stderr).toBe(5);
     const result = JSON.parse(named.stdout) as { run: { id: string; name: string }; exit_code: number };
     expect(result).toMatchObject({ run: { name: 'unit' }, exit_code: 5, safety: { promise: 'kept' } });
     expect(named.stderr).toBe('said\n');
     expect(JSON.parse(readFileSync(join(lab.base, 'result.json'), 'utf8'))).toEqual(result);
     expect(readFileSync(join(lab.base, 'id'), 'utf8')).toBe(`${result.run.id}\n`);
-    const kinds = readFileSync(join(lab.base, 'journal'), 'utf8').trim().split('\n').map((line) => (JSON.parse(line) as { kind: string }).kind);
-    expect(kinds).toEqual(['run.recorded', 'run.launched', 'gate.decided', 'command.released', 'command.ended', 'run.closed', 'bundle.written', 'run.finished']);
+    const kinds = readFileSync(join(lab.base, 'journal'), 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => (JSON.parse(line) as { kind: string }).kind);
+    expect(kinds).toEqual([
+      'run.recorded',
+      'run.launched',
+      'gate.decided',
+      'command.released',
+      'command.ended',
+      'run.closed',
+      'bundle.written',
+      'run.finished',
+    ]);
   });
 
   test('-q says nothing when the command ends, and --dry-run starts nothing', async () => {
@@ -207,7 +271,10 @@ describeUsers('job run', (user) => {
     await lab.job(['run', '--safe', '-q', '--', 'sh', '-c', 'echo out; echo err >&2; echo a > a.txt']);
     const listing = await lab.job(['ls', '--json']);
     const [{ id }] = JSON.parse(listing.stdout) as [{ id: string }];
-    const modes = ['', 'run.json', 'run-bundle.json', 'stdout.log', 'stderr.log', 'stage', 'stage/stage.json'].map((name) => [name, modeOf(join(lab.state, 'runs', id, name))]);
+    const modes = ['', 'run.json', 'run-bundle.json', 'stdout.log', 'stderr.log', 'stage', 'stage/stage.json'].map((name) => [
+      name,
+      modeOf(join(lab.state, 'runs', id, name)),
+    ]);
     expect(modes).toEqual([
       ['', 0o700],
       ['run.json', 0o600],
@@ -232,20 +299,56 @@ function openDirectory(lab: ReturnType<typeof jobLab>): void {
 }
 
 describeUsers('bad input has its own clear error and exit code', (user) => {
-  const cases: readonly (readonly [name: string, args: readonly string[], code: number, message: RegExp, prepare?: (lab: ReturnType<typeof jobLab>) => void])[] = [
-    ['an unknown key', ['run', 'job.yaml'], 2, /job\.yaml:2.*unknown key.*colour/s, (lab) => lab.write('job.yaml', 'version: 1\ncolour: red\ncommand: [true]\n')],
+  const cases: readonly (readonly [
+    name: string,
+    args: readonly string[],
+    code: number,
+    message: RegExp,
+    prepare?: (lab: ReturnType<typeof jobLab>) => void,
+  ])[] = [
+    [
+      'an unknown key',
+      ['run', 'job.yaml'],
+      2,
+      /job\.yaml:2.*unknown key.*colour/s,
+      (lab) => lab.write('job.yaml', 'version: 1\ncolour: red\ncommand: [true]\n'),
+    ],
     ['a wrong unit', ['run', '--memory', '2', '--', 'true'], 2, /--memory expects a size with a unit.*received "2"/s],
-    ['a wrong unit in a file', ['run', 'job.yaml'], 2, /job\.yaml:4.*wall_time/s, (lab) => lab.write('job.yaml', 'version: 1\ncommand: ["true"]\npermissions:\n  resources: { wall_time: 30 }\n')],
+    [
+      'a wrong unit in a file',
+      ['run', 'job.yaml'],
+      2,
+      /job\.yaml:4.*wall_time/s,
+      (lab) => lab.write('job.yaml', 'version: 1\ncommand: ["true"]\npermissions:\n  resources: { wall_time: 30 }\n'),
+    ],
     ['contradictory flags', ['run', '--no-net', '--allow-net', 'a.example', '--', 'true'], 2, /--no-net.*--allow-net/s],
     ['a missing workspace', ['run', '--workspace', 'nowhere', '--', 'true'], 2, /workspace .*nowhere does not exist/],
     ['the workspace /', ['run', '--safe', '--workspace', '/', '--', 'true'], 2, /workspace \/ is the whole file system/],
     ['the workspace HOME', ['run', '--safe', '--workspace', '../home', '--', 'true'], 2, /is a home directory/],
-    ['a policy file writable by others', ['run', '--policy', './p.yaml', '--', 'true'], 200, /p\.yaml.*writable by others/s, (lab) => chmodSync(lab.write('p.yaml', 'version: 1\n'), 0o666)],
-    ['a policy file that is a symlink', ['run', '--policy', './p.yaml', '--', 'true'], 200, /p\.yaml.*symbolic link/s, (lab) => symlinkSync(lab.write('real.yaml', 'version: 1\n'), join(lab.workspace, 'p.yaml'))],
+    [
+      'a policy file writable by others',
+      ['run', '--policy', './p.yaml', '--', 'true'],
+      200,
+      /p\.yaml.*writable by others/s,
+      (lab) => chmodSync(lab.write('p.yaml', 'version: 1\n'), 0o666),
+    ],
+    [
+      'a policy file that is a symlink',
+      ['run', '--policy', './p.yaml', '--', 'true'],
+      200,
+      /p\.yaml.*symbolic link/s,
+      (lab) => symlinkSync(lab.write('real.yaml', 'version: 1\n'), join(lab.workspace, 'p.yaml')),
+    ],
     ['an unreadable store', ['run', '--', 'true'], 209, /proofrun.*open to others/s, (lab) => openDirectory(lab)],
     ['no command', ['run'], 2, /needs .*COMMAND/],
     ['a command that does not exist', ['run', '--safe', '--', 'no-such-program-here'], 127, /not found/],
-    ['a command that may not be executed', ['run', '--safe', '--', './script'], 126, /could not be executed \(EACCES\)/, (lab) => lab.write('script', 'echo\n')],
+    [
+      'a command that may not be executed',
+      ['run', '--safe', '--', './script'],
+      126,
+      /could not be executed \(EACCES\)/,
+      (lab) => lab.write('script', 'echo\n'),
+    ],
     ['a name with a newline', ['run', '--name', 'a\nb', '--', 'true'], 2, /name 'a\\nb'/],
     ['a missing id file directory', ['run', '--id-file', 'no/where', '--', 'true'], 2, /--id-file no\/where/],
     ['a journal that is something else', ['run', '--journal', 'notes', '--', 'true'], 2, /is not a journal/, (lab) => lab.write('notes', 'dear diary\n')],

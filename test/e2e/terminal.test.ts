@@ -66,7 +66,10 @@ const onTerminal = hasScript ? test : test.skip;
 describeUsers('job run on a terminal (script(1) makes it)', (user) => {
   onTerminal('the command has a terminal of its own on all three streams, of the same size', async () => {
     const lab = jobLab(user);
-    const screen = openScreen(lab, `stty rows 33 cols 101; ${shellLine(lab, ['run', '--safe', '--', 'sh', '-c', 'test -t 0 && test -t 1 && test -t 2 && echo all three; tty; stty size; ls /dev/pts'])}`);
+    const screen = openScreen(
+      lab,
+      `stty rows 33 cols 101; ${shellLine(lab, ['run', '--safe', '--', 'sh', '-c', 'test -t 0 && test -t 1 && test -t 2 && echo all three; tty; stty size; ls /dev/pts'])}`,
+    );
     await screen.shows('all three');
     await screen.shows(/\/dev\/pts\/0\r\n/);
     await screen.shows('33 101');
@@ -79,7 +82,17 @@ describeUsers('job run on a terminal (script(1) makes it)', (user) => {
 
   onTerminal('Ctrl-C and Ctrl-\\ are keys of the job, and the command line lives on', async () => {
     const lab = jobLab(user);
-    const screen = openScreen(lab, shellLine(lab, ['run', '--safe', '--', 'sh', '-c', 'trap "echo got INT" INT; trap "echo got QUIT; exit 5" QUIT; echo ready; while :; do sleep 0.02; done']));
+    const screen = openScreen(
+      lab,
+      shellLine(lab, [
+        'run',
+        '--safe',
+        '--',
+        'sh',
+        '-c',
+        'trap "echo got INT" INT; trap "echo got QUIT; exit 5" QUIT; echo ready; while :; do sleep 0.02; done',
+      ]),
+    );
     await screen.shows('ready');
     screen.type('\x03');
     await screen.shows('got INT');
@@ -90,7 +103,7 @@ describeUsers('job run on a terminal (script(1) makes it)', (user) => {
     expect(await runsOf(lab)).toMatchObject([{ state: 'finished', exit_code: 5 }]);
   });
 
-  onTerminal('what is typed arrives, with the echo of the job\'s terminal', async () => {
+  onTerminal("what is typed arrives, with the echo of the job's terminal", async () => {
     const lab = jobLab(user);
     const screen = openScreen(lab, shellLine(lab, ['run', '--safe', '--', 'sh', '-c', 'echo ask; read line; echo "answer: $line"']));
     await screen.shows('ask');
@@ -102,7 +115,10 @@ describeUsers('job run on a terminal (script(1) makes it)', (user) => {
   onTerminal('the terminal is as it was afterwards, also after a kill', async () => {
     const lab = jobLab(user);
     const inside = ['run', '--safe', '-q', '--', 'sh', '-c', 'stty -echo raw; kill -9 $$'];
-    const screen = openScreen(lab, `before=$(stty -g); ${shellLine(lab, inside)}; echo "code $?"; after=$(stty -g); test "$before" = "$after" && echo same settings`);
+    const screen = openScreen(
+      lab,
+      `before=$(stty -g); ${shellLine(lab, inside)}; echo "code $?"; after=$(stty -g); test "$before" = "$after" && echo same settings`,
+    );
     await screen.shows('code 137');
     await screen.shows('same settings');
     expect(await screen.ended).toBe(0);
@@ -111,7 +127,10 @@ describeUsers('job run on a terminal (script(1) makes it)', (user) => {
   onTerminal('SIGTERM reaches the command, and ends it when it does not go', async () => {
     const lab = jobLab(user);
     const marker = `65.${process.pid}${user.kind}`;
-    const screen = openScreen(lab, shellLine(lab, ['run', '--safe', '--name', 'screen', '--', 'sh', '-c', `trap "exit 6" TERM; echo ready; : ${marker}; while :; do sleep 0.02; done`]));
+    const screen = openScreen(
+      lab,
+      shellLine(lab, ['run', '--safe', '--name', 'screen', '--', 'sh', '-c', `trap "exit 6" TERM; echo ready; : ${marker}; while :; do sleep 0.02; done`]),
+    );
     await screen.shows('ready');
     const status = JSON.parse((await lab.job(['status', 'screen', '--json'])).stdout) as { owner: { pid: number } };
     process.kill(status.owner.pid, 'SIGTERM');

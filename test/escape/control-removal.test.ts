@@ -118,7 +118,10 @@ describeUsers('a control that is left out is noticed', (user) => {
       expect(open.report.error).toBeUndefined();
       expect([open.report.unmet, levelsOf(open.report)]).toEqual([open.report.unmet, without(lost)]);
       expect(open.report.stdout).toBe('started\n');
-      const noticing = user.kind === 'user' && removal.noticedForUserBy !== undefined ? open.report.unmet.filter((line) => line.includes(` ${String(removal.noticedForUserBy)} `)) : owedBy(removal.control, open.report);
+      const noticing =
+        user.kind === 'user' && removal.noticedForUserBy !== undefined
+          ? open.report.unmet.filter((line) => line.includes(` ${String(removal.noticedForUserBy)} `))
+          : owedBy(removal.control, open.report);
       expect(noticing).not.toEqual([]);
       expect(existsSync(join(open.base, 'target'))).toBe(false);
     });
@@ -130,7 +133,11 @@ function owedBy(control: ControlId, report: NativeReport): readonly string[] {
   const owed = OWED[control].map(({ id }) => id);
   return report.unmet.filter((line) => {
     const id = line.split(' ')[1] ?? '';
-    return owed.some((one) => id === one || id.startsWith(`${one}:`)) || (control === 'seccomp' && id.startsWith('probe.seccomp.')) || (control === 'hidden_paths' && id.startsWith('probe.hidden:'));
+    return (
+      owed.some((one) => id === one || id.startsWith(`${one}:`)) ||
+      (control === 'seccomp' && id.startsWith('probe.seccomp.')) ||
+      (control === 'hidden_paths' && id.startsWith('probe.hidden:'))
+    );
   });
 }
 

@@ -14,7 +14,10 @@ describeUsers('what is hidden', (user) => {
   test('reads as absent: by name, by listing, by a link to it, and when it is made anew', async () => {
     const secret = lab.write('.env', 'TOKEN=canary\n');
     symlinkSync('.env', join(lab.workspace, 'to-env'));
-    const report = await lab.run(SH('cat .env; ls -A; cat to-env; cat ./x/../.env; [ -e .env ] || echo absent; echo mine > .env; cat .env to-env; rm .env; cat .env; echo end'), { hidden: [secret] });
+    const report = await lab.run(
+      SH('cat .env; ls -A; cat to-env; cat ./x/../.env; [ -e .env ] || echo absent; echo mine > .env; cat .env to-env; rm .env; cat .env; echo end'),
+      { hidden: [secret] },
+    );
     expect(report.stdout).not.toContain('canary');
     expect(report.stdout.split('\n')).toEqual(['to-env', 'absent', 'mine', 'mine', 'end', '']);
     expect(readFileSync(secret, 'utf8')).toBe('TOKEN=canary\n');
@@ -37,14 +40,20 @@ describeUsers('what is hidden', (user) => {
     ] as const) {
       symlinkSync(target, join(lab.workspace, name));
     }
-    const { stdout } = await lab.run(SH(`cat direct relative root/${outside} proc/${outside} self/${outside} loop; ls root; echo x > direct; echo x > relative; echo end`));
+    const { stdout } = await lab.run(
+      SH(`cat direct relative root/${outside} proc/${outside} self/${outside} loop; ls root; echo x > direct; echo x > relative; echo end`),
+    );
     expect(stdout).not.toContain('canary');
     expect(readFileSync(outside, 'utf8')).toBe('canary outside\n');
   });
 
   test('a symlink where the probe of the stage would land makes nothing outside, and is noticed', async () => {
     const target = join(lab.base, 'planted');
-    const report = await lab.run(SH('true'), { mode: 'default', alterations: ['staged_workspace: a symlink lies where the probe would land'], parameters: { target } });
+    const report = await lab.run(SH('true'), {
+      mode: 'default',
+      alterations: ['staged_workspace: a symlink lies where the probe would land'],
+      parameters: { target },
+    });
     expect(existsSync(target)).toBe(false);
     expect(report.levels?.file_write).toBe('unenforced');
   });
@@ -103,7 +112,9 @@ describeUsers('what is hidden', (user) => {
     const own = { XDG_STATE_HOME: home };
     mkdirSync(home, { recursive: true });
     for (const path of [join(at.home, '.local'), home]) chownSync(path, user.uid, user.gid);
-    const seen = await at.job(['run', '-q', '--', 'sh', '-c', `ls -A ${home}; ls -A ${home}/proofrun; echo x > ${home}/proofrun/planted; echo end`], { env: own });
+    const seen = await at.job(['run', '-q', '--', 'sh', '-c', `ls -A ${home}; ls -A ${home}/proofrun; echo x > ${home}/proofrun/planted; echo end`], {
+      env: own,
+    });
     expect(seen.stdout).toBe('end\n');
     expect(existsSync(join(home, 'proofrun/planted'))).toBe(false);
     expect(lstatSync(join(home, 'proofrun')).mode & 0o777).toBe(0o700);

@@ -22,7 +22,8 @@ describeUsers('taking over PID 1 of the sandbox', (user) => {
       const { stdout, levels } = await lab.inside(words);
       const met = outcomes(stdout);
       expect(Object.keys(met).length).toBeGreaterThan(0);
-      for (const [attempt, outcome] of Object.entries(met)) expect([attempt, attempt.includes('/fd/') ? ABSENT : REFUSED]).toEqual([attempt, expect.arrayContaining([outcome])]);
+      for (const [attempt, outcome] of Object.entries(met))
+        expect([attempt, attempt.includes('/fd/') ? ABSENT : REFUSED]).toEqual([attempt, expect.arrayContaining([outcome])]);
       expect(levels?.subprocess).toBe('enforced');
     }
   });
@@ -46,7 +47,10 @@ describeUsers('taking over PID 1 of the sandbox', (user) => {
       expect(outcomes((await lab.inside(['memory', '1'], options)).stdout)).toMatchObject({ 'open /proc/1/mem': 'ok', 'write memory': 'ok' });
       expect(outcomes((await lab.inside(['trace', '1'], options)).stdout)).toEqual({ 'ptrace 1': 'ok' });
       expect(outcomes((await lab.inside(['write-memory', '1'], options)).stdout)).toEqual({ 'process_vm_writev 1': 'ok' });
-      expect(outcomes((await lab.inside(['open', 'r', '/proc/1/root', 'r', '/proc/1/environ'], options)).stdout)).toEqual({ 'r /proc/1/root': 'ok', 'r /proc/1/environ': 'ok' });
+      expect(outcomes((await lab.inside(['open', 'r', '/proc/1/root', 'r', '/proc/1/environ'], options)).stdout)).toEqual({
+        'r /proc/1/root': 'ok',
+        'r /proc/1/environ': 'ok',
+      });
     }
   });
 
@@ -66,7 +70,12 @@ describeUsers('taking over PID 1 of the sandbox', (user) => {
 
   test('no path of the sandbox leads to the program of PID 1', async () => {
     const { stdout } = await lab.inside(['open', 'r', '/proc/1/exe', 'rw', '/proc/1/exe', 'r', '/proc/self/fd/10', 'rw', '/proc/self/fd/10']);
-    expect(outcomes(stdout)).toEqual({ 'r /proc/1/exe': 'EACCES', 'rw /proc/1/exe': 'EACCES', 'r /proc/self/fd/10': 'ENOENT', 'rw /proc/self/fd/10': 'ENOENT' });
+    expect(outcomes(stdout)).toEqual({
+      'r /proc/1/exe': 'EACCES',
+      'rw /proc/1/exe': 'EACCES',
+      'r /proc/self/fd/10': 'ENOENT',
+      'rw /proc/self/fd/10': 'ENOENT',
+    });
     const named = await lab.run(['/bin/sh', '-c', 'find / -xdev -name "*proofrun-shim*" 2> /dev/null; readlink /proc/1/exe']);
     expect(named.stdout).toBe('');
   });

@@ -39,7 +39,13 @@ const OFTEN = new Set(['ioctl TIOCSTI']);
 
 /** Any user of any machine may open these for writing: pressure stall notifications. */
 const FOR_EVERYBODY = /^writable \/proc\/pressure\/(?:cpu|io|memory)$/;
-const CLOSED = ['/proc/sys/kernel/core_pattern', '/proc/sys/kernel/modprobe', '/proc/sys/kernel/hostname', '/proc/sys/vm/drop_caches', '/proc/sys/fs/suid_dumpable'] as const;
+const CLOSED = [
+  '/proc/sys/kernel/core_pattern',
+  '/proc/sys/kernel/modprobe',
+  '/proc/sys/kernel/hostname',
+  '/proc/sys/vm/drop_caches',
+  '/proc/sys/fs/suid_dumpable',
+] as const;
 
 describeUsers('what a job can ask of the kernel', (user) => {
   const lab = new AttackLab(user);
@@ -84,11 +90,26 @@ describeUsers('what a job can ask of the kernel', (user) => {
 
   test.skipIf(user.kind !== 'root')('control arm: with /proc/sys left open root writes core_pattern', async () => {
     const options = { mode: 'default', alterations: ['kernel_files: /proc/sys is left as it is'] } as const;
-    expect(outcomes((await lab.inside(['write-back', '/proc/sys/kernel/core_pattern'], options)).stdout)).toEqual({ 'write back /proc/sys/kernel/core_pattern': 'ok' });
+    expect(outcomes((await lab.inside(['write-back', '/proc/sys/kernel/core_pattern'], options)).stdout)).toEqual({
+      'write back /proc/sys/kernel/core_pattern': 'ok',
+    });
   });
 
   test('sysrq-trigger, kernel memory and modules are out of reach', async () => {
-    const paths = ['/proc/sysrq-trigger', '/proc/kcore', '/proc/kmsg', '/proc/kallsyms', '/dev/mem', '/dev/kmsg', '/dev/vda', '/dev/sda', '/sys/kernel/uevent_helper', '/dev/fuse', '/dev/net/tun', '/dev/kvm'];
+    const paths = [
+      '/proc/sysrq-trigger',
+      '/proc/kcore',
+      '/proc/kmsg',
+      '/proc/kallsyms',
+      '/dev/mem',
+      '/dev/kmsg',
+      '/dev/vda',
+      '/dev/sda',
+      '/sys/kernel/uevent_helper',
+      '/dev/fuse',
+      '/dev/net/tun',
+      '/dev/kvm',
+    ];
     const met = outcomes((await lab.inside(['open', ...paths.flatMap((path) => ['w', path])])).stdout);
     for (const path of paths) expect([path, ['EROFS', 'EACCES', 'EPERM', 'ENOENT']]).toEqual([path, expect.arrayContaining([met[`w ${path}`]])]);
   });
@@ -122,6 +143,7 @@ describeUsers('what a job can ask of the kernel', (user) => {
     });
     // Control arm: the same program on the same terminal, where the kernel still has this call.
     const bare = await typed([join(at.workspace, 'attack'), 'type', 'x'], at.workspace, at.env);
-    if (readFileSync('/proc/sys/dev/tty/legacy_tiocsti', 'utf8').trim() === '1') expect(Object.entries(bare).find(([attempt]) => attempt.endsWith('TIOCSTI 0'))?.[1]).toBe('ok');
+    if (readFileSync('/proc/sys/dev/tty/legacy_tiocsti', 'utf8').trim() === '1')
+      expect(Object.entries(bare).find(([attempt]) => attempt.endsWith('TIOCSTI 0'))?.[1]).toBe('ok');
   });
 });

@@ -51,7 +51,12 @@ describeUsers('the environment of the caller at launch', (user) => {
     expect(existsSync(marker)).toBe(false);
     expect(existsSync(hit)).toBe(false);
     const seen = await lab.run(['/usr/bin/env'], { env: { GIVEN: 'yes' } });
-    expect(seen.stdout.split('\n').filter((line) => line !== '').sort()).toEqual(['GIVEN=yes', `HOME=${lab.home}`, 'PATH=/usr/local/bin:/usr/bin:/bin']);
+    expect(
+      seen.stdout
+        .split('\n')
+        .filter((line) => line !== '')
+        .sort(),
+    ).toEqual(['GIVEN=yes', `HOME=${lab.home}`, 'PATH=/usr/local/bin:/usr/bin:/bin']);
   });
 
   test('control arm: with the same variables bubblewrap by itself loads the library and is found on PATH', async () => {

@@ -69,14 +69,25 @@ describeUsers('files of another user or group', (user) => {
     expect(ran.stderr).toContain('staged     nothing');
   });
 
-  test.skipIf(!asRoot || user.kind === 'root')("limit: a single file of another group in a directory of the user's own can be read and not changed", async () => {
-    const lab = jobLab(user);
-    plant(lab);
-    const ran = await lab.job(['run', '--safe', '-q', '--', 'sh', '-c', 'cat own-file; echo n >> own-file || echo refused; chmod 600 own-file || echo refused; mv own-file moved || echo refused']);
-    expect(ran.stdout).toBe('foreign file\nrefused\nrefused\nrefused\n');
-    expect(ran.stderr).toContain('Value too large');
-    expect(readFileSync(join(lab.workspace, 'own-file'), 'utf8')).toBe('foreign file\n');
-  });
+  test.skipIf(!asRoot || user.kind === 'root')(
+    "limit: a single file of another group in a directory of the user's own can be read and not changed",
+    async () => {
+      const lab = jobLab(user);
+      plant(lab);
+      const ran = await lab.job([
+        'run',
+        '--safe',
+        '-q',
+        '--',
+        'sh',
+        '-c',
+        'cat own-file; echo n >> own-file || echo refused; chmod 600 own-file || echo refused; mv own-file moved || echo refused',
+      ]);
+      expect(ran.stdout).toBe('foreign file\nrefused\nrefused\nrefused\n');
+      expect(ran.stderr).toContain('Value too large');
+      expect(readFileSync(join(lab.workspace, 'own-file'), 'utf8')).toBe('foreign file\n');
+    },
+  );
 });
 
 describeUsers('mounts below the workspace', (user) => {

@@ -38,7 +38,12 @@ describeUsers('the process tree', (user) => {
     expect(report.killed.length).toBeGreaterThanOrEqual(10);
     expect([report.unmet, report.levels?.subprocess]).toEqual([[], 'enforced']);
     const end = report.receipts.filter(({ phase }) => phase === 'end').map(({ id, value }) => [id, value]);
-    expect(end).toEqual(expect.arrayContaining([['end.processes', 0], ['end.init_gone', 'gone']]));
+    expect(end).toEqual(
+      expect.arrayContaining([
+        ['end.processes', 0],
+        ['end.init_gone', 'gone'],
+      ]),
+    );
   });
 
   test('control arm: without a sandbox such a child outlives its parent', async () => {

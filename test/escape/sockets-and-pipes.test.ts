@@ -56,7 +56,13 @@ describeUsers('sockets and named pipes of the host', (user) => {
   });
 
   test('do not answer in default mode, with the real home', async () => {
-    expect(await meet({ mode: 'default', root: 'host' })).toMatchObject({ workspace: 'ECONNREFUSED', home: 'ECONNREFUSED', abstract: 'ECONNREFUSED', 'workspace pipe': 'ENXIO', 'home pipe': 'ENXIO' });
+    expect(await meet({ mode: 'default', root: 'host' })).toMatchObject({
+      workspace: 'ECONNREFUSED',
+      home: 'ECONNREFUSED',
+      abstract: 'ECONNREFUSED',
+      'workspace pipe': 'ENXIO',
+      'home pipe': 'ENXIO',
+    });
   });
 
   test('control arm: without a sandbox they all answer', async () => {
@@ -67,8 +73,15 @@ describeUsers('sockets and named pipes of the host', (user) => {
   });
 
   test('control arm: through binds they answer', async () => {
-    expect(await meet({ mode: 'default', allowRead: [runLike], alterations: ['the host is shown by read-only binds'] })).toMatchObject({ run: 'ok', 'run pipe': 'ok', workspace: 'ECONNREFUSED' });
-    expect(await meet({ mode: 'default', alterations: ['staged_workspace: the workspace is bound as it is'] })).toMatchObject({ workspace: 'ok', 'workspace pipe': 'ok' });
+    expect(await meet({ mode: 'default', allowRead: [runLike], alterations: ['the host is shown by read-only binds'] })).toMatchObject({
+      run: 'ok',
+      'run pipe': 'ok',
+      workspace: 'ECONNREFUSED',
+    });
+    expect(await meet({ mode: 'default', alterations: ['staged_workspace: the workspace is bound as it is'] })).toMatchObject({
+      workspace: 'ok',
+      'workspace pipe': 'ok',
+    });
     expect(await meet({ mode: 'default', alterations: ['network_namespace: no network namespace is made'] })).toMatchObject({ abstract: 'ok' });
   });
 
@@ -76,7 +89,7 @@ describeUsers('sockets and named pipes of the host', (user) => {
     expect(await meet({ direct: [shared] })).toMatchObject({ shared: 'ok', 'shared pipe': 'ok', workspace: 'ECONNREFUSED', 'workspace pipe': 'ENXIO' });
   });
 
-  test('limit: a public network shares the host\'s abstract sockets', async () => {
+  test("limit: a public network shares the host's abstract sockets", async () => {
     expect(await meet({ mode: 'default', network: 'public' })).toMatchObject({ abstract: 'ok', workspace: 'ECONNREFUSED' });
   });
 });

@@ -91,7 +91,8 @@ describeUsers('rewriting what the caller handed over', (user) => {
     const lab = jobLab(user);
     const attack = plantAttack(user, lab.workspace);
     const held = hold(lab.base);
-    const bare = (words: readonly string[], options: Parameters<typeof spawnAs>[2] = {}): ReturnType<typeof spawnAs> => spawnAs(user, [attack, ...words], { cwd: lab.workspace, ...options });
+    const bare = (words: readonly string[], options: Parameters<typeof spawnAs>[2] = {}): ReturnType<typeof spawnAs> =>
+      spawnAs(user, [attack, ...words], { cwd: lab.workspace, ...options });
     expect(await run(lab, held, ['streams'], held.input, bare)).toBe(0);
     expect(outcomes(readFileSync(join(lab.workspace, 'answers'), 'utf8'))).toMatchObject({ 'rewrite 0': 'ok', 'chmod 0': 'ok' });
     expect(readFileSync(held.input, 'utf8')).toBe('owned as it was\n');

@@ -45,7 +45,9 @@ function isAlive(pid: string): boolean {
 
 /** Control groups of a run, in every hierarchy. */
 function groupsOf(name: string): readonly string[] {
-  return spawnSync('find', ['/sys/fs/cgroup', '-type', 'd', '-name', name], { encoding: 'utf8' }).stdout.split('\n').filter((line) => line !== '');
+  return spawnSync('find', ['/sys/fs/cgroup', '-type', 'd', '-name', name], { encoding: 'utf8' })
+    .stdout.split('\n')
+    .filter((line) => line !== '');
 }
 
 describeUsers('kill -9 of the process that holds a sandbox', (user) => {
@@ -60,7 +62,12 @@ describeUsers('kill -9 of the process that holds a sandbox', (user) => {
     const driver = new NativeDriver(user);
     const { limits } = await driver.capabilities();
     const before = readdirSync(lab.workspace);
-    const running = lab.run([...TREE], { env: { MARK: mark }, limits: { processes: 300, ...(limits.memory ? { memoryBytes: 256 << 20 } : {}) }, ...options }, driver, base);
+    const running = lab.run(
+      [...TREE],
+      { env: { MARK: mark }, limits: { processes: 300, ...(limits.memory ? { memoryBytes: 256 << 20 } : {}) }, ...options },
+      driver,
+      base,
+    );
     let after: (() => void | Promise<void>) | undefined;
     if (reach === undefined) expect((await running).decision).toEqual({ kind: 'release' });
     else {
@@ -142,20 +149,28 @@ describeUsers('kill -9 of a part of the sandbox from outside', (user) => {
   afterAll(() => lab.dispose());
   const PARTS = ['the relay', 'bubblewrap', 'PID 1 of the sandbox', 'the process of the command'] as const;
 
-  test.each(PARTS.flatMap((part, index) => (['gate', 'line'] as const).map((stop) => [part, stop, index] as const)))('%s, at the %s: the run ends, and nothing is left', async (part, stop, index) => {
-    const mark = `part-${randomBytes(6).toString('hex')}`;
-    const base = lab.nextBase();
-    const held = await lab.run(['/bin/sh', '-c', './attack storm session 3; echo x > marker; exec sleep 300'], { env: { MARK: mark }, limits: { processes: 300 }, stop }, lab.shared, base);
-    const pid = held.hostPids[index];
-    if (pid === undefined) throw new Error(`no process for ${part}`);
-    process.kill(pid, 'SIGKILL');
-    const closed = await lab.shared.then('close', base);
-    expect(closed.ending?.kind).not.toBe('exit');
-    // Only PID 1 can take the final receipts: without it the end of the tree is unproven. The others may leave it the time to take them.
-    if (index === 2) expect(closed.levels?.subprocess).toBe('unenforced');
-    expect(carrying(mark)).toEqual([]);
-    expect(mountsBelow(base)).toEqual([]);
-    expect(groupsOf(basename(base))).toEqual([]);
-    if (stop === 'gate') expect(existsSync(join(base, 'upper', 'marker'))).toBe(false);
-  });
+  test.each(PARTS.flatMap((part, index) => (['gate', 'line'] as const).map((stop) => [part, stop, index] as const)))(
+    '%s, at the %s: the run ends, and nothing is left',
+    async (part, stop, index) => {
+      const mark = `part-${randomBytes(6).toString('hex')}`;
+      const base = lab.nextBase();
+      const held = await lab.run(
+        ['/bin/sh', '-c', './attack storm session 3; echo x > marker; exec sleep 300'],
+        { env: { MARK: mark }, limits: { processes: 300 }, stop },
+        lab.shared,
+        base,
+      );
+      const pid = held.hostPids[index];
+      if (pid === undefined) throw new Error(`no process for ${part}`);
+      process.kill(pid, 'SIGKILL');
+      const closed = await lab.shared.then('close', base);
+      expect(closed.ending?.kind).not.toBe('exit');
+      // Only PID 1 can take the final receipts: without it the end of the tree is unproven. The others may leave it the time to take them.
+      if (index === 2) expect(closed.levels?.subprocess).toBe('unenforced');
+      expect(carrying(mark)).toEqual([]);
+      expect(mountsBelow(base)).toEqual([]);
+      expect(groupsOf(basename(base))).toEqual([]);
+      if (stop === 'gate') expect(existsSync(join(base, 'upper', 'marker'))).toBe(false);
+    },
+  );
 });

@@ -17,7 +17,14 @@ describeUsers('kill -9 of the command line', (user) => {
       const lab = jobLab(user);
       lab.write('old.txt', 'old\n');
       const marker = `300.${randomBytes(4).readUInt32LE()}`;
-      const running = spawnAnnouncing(lab, ['run', '--safe', '--', 'sh', '-c', WROTE.includes(point) ? `echo staged > new.txt; sleep ${marker} & exit 0` : `echo staged > new.txt; exec sleep ${marker}`]);
+      const running = spawnAnnouncing(lab, [
+        'run',
+        '--safe',
+        '--',
+        'sh',
+        '-c',
+        WROTE.includes(point) ? `echo staged > new.txt; sleep ${marker} & exit 0` : `echo staged > new.txt; exec sleep ${marker}`,
+      ]);
       await running.reach(point);
       running.child.kill('SIGKILL');
 
@@ -55,11 +62,11 @@ describeUsers('kill -9 of the command line', (user) => {
     running.child.kill('SIGKILL');
     const first = await runsOf(lab);
     expect(await runsOf(lab)).toEqual(first);
-    expect((await lab.job(['events', first[0]?.id ?? '', '--json'])).stdout.trim().split('\n').map((line) => (JSON.parse(line) as { kind: string }).kind)).toEqual([
-      'run.recorded',
-      'run.running',
-      'run.taken_over',
-      'run.interrupted',
-    ]);
+    expect(
+      (await lab.job(['events', first[0]?.id ?? '', '--json'])).stdout
+        .trim()
+        .split('\n')
+        .map((line) => (JSON.parse(line) as { kind: string }).kind),
+    ).toEqual(['run.recorded', 'run.running', 'run.taken_over', 'run.interrupted']);
   });
 });

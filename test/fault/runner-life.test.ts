@@ -19,7 +19,11 @@ function wrappedNative(change: (session: Awaited<ReturnType<Executor['launch']>>
     id: 'native',
     load: () => {
       const native = createNativeExecutor({ version: 'test' });
-      return Promise.resolve({ id: native.id, probe: () => native.probe(), launch: async (request) => change(await native.launch(request)) } satisfies Executor);
+      return Promise.resolve({
+        id: native.id,
+        probe: () => native.probe(),
+        launch: async (request) => change(await native.launch(request)),
+      } satisfies Executor);
     },
   };
 }
@@ -58,14 +62,18 @@ describe('the gate', () => {
   });
 
   test('a launch that fails leaves nothing, and its reason is the ending', async () => {
-    const lab = await libraryLab({ executors: [oddExecutor({ launch: () => Promise.reject(new ProofrunError('ERR_LAUNCH', { message: 'mount: EPERM', hint: 'job doctor' })) })] });
+    const lab = await libraryLab({
+      executors: [oddExecutor({ launch: () => Promise.reject(new ProofrunError('ERR_LAUNCH', { message: 'mount: EPERM', hint: 'job doctor' })) })],
+    });
     const result = await lab.proofrun.run({ argv: ['true'], mode: 'safe' });
     expect(result).toMatchObject({ state: 'failed', exitCode: 203, ending: { kind: 'launch_failed', detail: 'mount: EPERM; job doctor' }, stageState: 'none' });
     expect(leftovers(lab, result.id)).toEqual([]);
   });
 
   test('a sandbox that is gone at the release is a launch that failed', async () => {
-    const lab = await libraryLab({ executors: [oddExecutor({ change: (session) => changed(session, { release: () => Promise.reject(new Error('the sandbox is gone')) }) })] });
+    const lab = await libraryLab({
+      executors: [oddExecutor({ change: (session) => changed(session, { release: () => Promise.reject(new Error('the sandbox is gone')) }) })],
+    });
     const result = await lab.proofrun.run({ argv: ['touch', 'started'] });
     expect(result).toMatchObject({ state: 'failed', exitCode: 203, ending: { kind: 'launch_failed', detail: 'the sandbox is gone' } });
     expect(existsSync(join(lab.workspace, 'started'))).toBe(false);
@@ -74,14 +82,18 @@ describe('the gate', () => {
 
 describe('control lost', () => {
   test('a needed dimension that is not enforced at the end: the exit code of the command counts for nothing', async () => {
-    const lab = await libraryLab({ executors: [wrappedNative((session) => changed(session, { close: () => closingWith(session, { observations: NOTHING_HOLDS }) }))] });
+    const lab = await libraryLab({
+      executors: [wrappedNative((session) => changed(session, { close: () => closingWith(session, { observations: NOTHING_HOLDS }) }))],
+    });
     const result = await lab.proofrun.run({ argv: ['sh', '-c', 'echo a > a.txt'], mode: 'safe' });
     expect(result).toMatchObject({ state: 'failed', exitCode: 202, ending: { kind: 'control_lost' }, stageState: 'staged' });
     expect(result.ending).toHaveProperty('detail', expect.stringMatching(/file_read, file_write, network, subprocess/));
   });
 
   test('the same without --safe is a warning', async () => {
-    const lab = await libraryLab({ executors: [wrappedNative((session) => changed(session, { close: () => closingWith(session, { observations: NOTHING_HOLDS }) }))] });
+    const lab = await libraryLab({
+      executors: [wrappedNative((session) => changed(session, { close: () => closingWith(session, { observations: NOTHING_HOLDS }) }))],
+    });
     const result = await lab.proofrun.run({ argv: ['true'], noNet: true });
     expect(result).toMatchObject({ state: 'finished', exitCode: 0 });
     expect(result.bundle.warnings.join('\n')).toMatch(/network was planned and is unenforced/);
@@ -136,8 +148,13 @@ describe('first cause', () => {
   });
 
   test('memory that ran out explains a SIGKILL only when it was seen', async () => {
-    for (const [limitHits, code] of [[['memory'], 204], [[], 137]] as const) {
-      const lab = await libraryLab({ executors: [oddExecutor({ change: (session) => changed(session, { close: () => closingWith(session, { limitHits }) }) })] });
+    for (const [limitHits, code] of [
+      [['memory'], 204],
+      [[], 137],
+    ] as const) {
+      const lab = await libraryLab({
+        executors: [oddExecutor({ change: (session) => changed(session, { close: () => closingWith(session, { limitHits }) }) })],
+      });
       const result = await lab.proofrun.run({ argv: ['sh', '-c', 'kill -KILL $$'], memoryBytes: 1 << 30 });
       expect(result.exitCode).toBe(code);
     }
@@ -147,7 +164,9 @@ describe('first cause', () => {
 describe('the library', () => {
   test('many jobs at once: each has its own end, output, stage and record', async () => {
     const lab = await libraryLab();
-    const jobs = Array.from({ length: 24 }, (_, index) => lab.proofrun.run({ argv: ['sh', '-c', `echo out ${index}; echo ${index} > file-${index}.txt; exit ${index}`], mode: 'safe' }));
+    const jobs = Array.from({ length: 24 }, (_, index) =>
+      lab.proofrun.run({ argv: ['sh', '-c', `echo out ${index}; echo ${index} > file-${index}.txt; exit ${index}`], mode: 'safe' }),
+    );
     const results = await Promise.all(jobs);
     expect(results.map((result) => result.exitCode)).toEqual(jobs.map((_, index) => index));
     for (const [index, result] of results.entries()) {
@@ -164,7 +183,16 @@ describe('the library', () => {
     expect(await lab.proofrun.plan(job)).toMatchObject({ kind: 'admitted' });
     const notices: string[] = [];
     const result = await lab.proofrun.run(job, { onNotice: (notice) => notices.push(notice.kind) });
-    expect(notices).toEqual(['run.recorded', 'run.launched', 'gate.decided', 'command.released', 'command.ended', 'run.closed', 'bundle.written', 'run.finished']);
+    expect(notices).toEqual([
+      'run.recorded',
+      'run.launched',
+      'gate.decided',
+      'command.released',
+      'command.ended',
+      'run.closed',
+      'bundle.written',
+      'run.finished',
+    ]);
     expect(lab.proofrun.find('first', lab.workspace).id).toBe(result.id);
     expect((await lab.proofrun.bundle(result.id)).sha256).toBe(result.bundle.sha256);
     expect((await lab.proofrun.changes(result.id)).totals.added).toBe(1);

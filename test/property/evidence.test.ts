@@ -92,20 +92,29 @@ describe('levels follow from receipts', () => {
 
   it('words change nothing: scopes, where a fact was read, who said it, the order, facts that nobody owes', () => {
     fc.assert(
-      fc.property(planned, anyScopes, anyWord, fc.constantFrom('shim', 'proc', 'engine'), strayFacts, fc.infiniteStream(fc.nat()), fc.infiniteStream(fc.boolean()), (controls, scopes, word, source, strays, order, drops) => {
-        const requirements = requirementsOf(controls);
-        const kept = matching(requirements).filter(() => !drops.next().value);
-        const before = levelsOf(requirements, kept);
-        const reworded = [...kept.map((one) => ({ ...one, readFrom: word, source })), ...strays]
-          .map((one) => ({ one, place: order.next().value }))
-          .sort((a, b) => a.place - b.place)
-          .map(({ one }) => one);
-        const shuffled = requirements
-          .map((one) => ({ one, place: order.next().value }))
-          .sort((a, b) => a.place - b.place)
-          .map(({ one }) => one);
-        expect(levelsOf(shuffled, reworded, scopes)).toEqual(before);
-      }),
+      fc.property(
+        planned,
+        anyScopes,
+        anyWord,
+        fc.constantFrom('shim', 'proc', 'engine'),
+        strayFacts,
+        fc.infiniteStream(fc.nat()),
+        fc.infiniteStream(fc.boolean()),
+        (controls, scopes, word, source, strays, order, drops) => {
+          const requirements = requirementsOf(controls);
+          const kept = matching(requirements).filter(() => !drops.next().value);
+          const before = levelsOf(requirements, kept);
+          const reworded = [...kept.map((one) => ({ ...one, readFrom: word, source })), ...strays]
+            .map((one) => ({ one, place: order.next().value }))
+            .sort((a, b) => a.place - b.place)
+            .map(({ one }) => one);
+          const shuffled = requirements
+            .map((one) => ({ one, place: order.next().value }))
+            .sort((a, b) => a.place - b.place)
+            .map(({ one }) => one);
+          expect(levelsOf(shuffled, reworded, scopes)).toEqual(before);
+        },
+      ),
     );
   });
 
@@ -130,7 +139,8 @@ describe('levels follow from receipts', () => {
         // What was taken in the other phase may be owed there too, and then is taken twice: still the same fact.
         const before = levelsOf(requirements, receipts);
         const after = levelsOf(requirements, changed);
-        for (const dimension of DIMENSIONS) expect([dimension, after[dimension]]).toEqual([dimension, lowered.has(dimension) ? 'unenforced' : before[dimension]]);
+        for (const dimension of DIMENSIONS)
+          expect([dimension, after[dimension]]).toEqual([dimension, lowered.has(dimension) ? 'unenforced' : before[dimension]]);
       }),
     );
   });
@@ -202,7 +212,9 @@ describe('the gate', () => {
         expect(decision.kind).toBe('refuse');
         if (decision.kind !== 'refuse') return;
         const named = decision.missing.filter(({ outcome }) => outcome.id === target.id);
-        expect(new Set(named.map(({ dimension }) => dimension))).toEqual(new Set([...owing(requirements, target.id, 'gate')].filter((one) => dimensions.includes(one))));
+        expect(new Set(named.map(({ dimension }) => dimension))).toEqual(
+          new Set([...owing(requirements, target.id, 'gate')].filter((one) => dimensions.includes(one))),
+        );
         expect(new Set(named.map(({ outcome }) => outcome.status))).toEqual(new Set([dropped ? 'missing' : 'differs']));
       }),
     );

@@ -19,7 +19,9 @@ function fnmatch(pattern: string): RegExp {
   return new RegExp(`^${source}$`, 'su');
 }
 
-const name = fc.string({ unit: fc.constantFrom('a', 'b', '.', 'é', '[', ']', '*', '{'), minLength: 1, maxLength: 4 }).filter((text) => text !== '.' && text !== '..');
+const name = fc
+  .string({ unit: fc.constantFrom('a', 'b', '.', 'é', '[', ']', '*', '{'), minLength: 1, maxLength: 4 })
+  .filter((text) => text !== '.' && text !== '..');
 const path = fc.array(name, { minLength: 1, maxLength: 4 }).map((parts) => parts.join('/'));
 const globPart = fc.oneof(
   name.map((text) => text.replaceAll(/[\\*?[\]{}]/g, '\\$&')),

@@ -27,7 +27,13 @@ export async function libraryLab(options: ProofrunOptions = {}): Promise<Library
     chmodSync(path, 0o700);
   }
   const state = join(base, 'state');
-  const proofrun = await createProofrun({ stateDirectory: state, configDirectory: join(base, 'config'), currentDirectory: workspace, env: { PATH: process.env['PATH'], HOME: home, LANG: 'C.UTF-8' }, ...options });
+  const proofrun = await createProofrun({
+    stateDirectory: state,
+    configDirectory: join(base, 'config'),
+    currentDirectory: workspace,
+    env: { PATH: process.env['PATH'], HOME: home, LANG: 'C.UTF-8' },
+    ...options,
+  });
   open.push(async () => {
     await proofrun.close();
     removeTree(base);

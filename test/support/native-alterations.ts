@@ -10,14 +10,22 @@ function started(install: Install, change: (argv: readonly string[]) => readonly
 
 /** Defences of the launch and of the root that no single control stands for. */
 const OTHERS: ReadonlyMap<string, Alteration> = new Map<string, Alteration>([
-  ['bubblewrap gets LD_PRELOAD', (install, { parameters }) => started(install, (argv) => ['/usr/bin/env', `LD_PRELOAD=${parameters['preload'] ?? ''}`, ...argv])],
-  ['bubblewrap is searched on PATH', (install, { parameters }) => started(install, (argv) => ['/usr/bin/env', `PATH=${parameters['path'] ?? ''}`, 'bwrap', ...argv.slice(1)])],
+  [
+    'bubblewrap gets LD_PRELOAD',
+    (install, { parameters }) => started(install, (argv) => ['/usr/bin/env', `LD_PRELOAD=${parameters['preload'] ?? ''}`, ...argv]),
+  ],
+  [
+    'bubblewrap is searched on PATH',
+    (install, { parameters }) => started(install, (argv) => ['/usr/bin/env', `PATH=${parameters['path'] ?? ''}`, 'bwrap', ...argv.slice(1)]),
+  ],
   [
     'outer reads a named pipe on its way',
     (install, { parameters }) => ({
       ...install,
       operations: install.operations.flatMap((one): readonly OuterOperation[] =>
-        one.op === 'start' ? [{ op: 'copy', source: parameters['pipe'] ?? '', path: `${rootOf(install)}/tmp/copied`, mode: 0o644, uid: -1, gid: -1 }, one] : [one],
+        one.op === 'start'
+          ? [{ op: 'copy', source: parameters['pipe'] ?? '', path: `${rootOf(install)}/tmp/copied`, mode: 0o644, uid: -1, gid: -1 }, one]
+          : [one],
       ),
     }),
   ],
@@ -29,7 +37,10 @@ const OTHERS: ReadonlyMap<string, Alteration> = new Map<string, Alteration>([
         ...install.settings,
         { set: 'probe', probe: { id: 'test.dial', kind: PROBE.tcp, subject: '127.0.0.1', args: [Number(parameters['port'])] } },
         // Without descriptors and without a time limit poll waits for ever.
-        { set: 'probe', probe: { id: 'test.wait', kind: PROBE.syscall, subject: '', args: [SYSCALLS[process.arch === 'arm64' ? 'arm64' : 'x64']['ppoll'] ?? -1, 0, 0, 0, 0] } },
+        {
+          set: 'probe',
+          probe: { id: 'test.wait', kind: PROBE.syscall, subject: '', args: [SYSCALLS[process.arch === 'arm64' ? 'arm64' : 'x64']['ppoll'] ?? -1, 0, 0, 0, 0] },
+        },
       ],
     }),
   ],

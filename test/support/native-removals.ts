@@ -199,11 +199,14 @@ export const REMOVALS: readonly Removal[] = [
     how: 'a file of the host is copied into the root',
     alter: (install) => {
       const outside = probe(install, 'probe.read.outside');
-      return beforeStart(
-        install,
-        ...parents(install, outside),
-        { op: 'copy', source: outside, path: `${rootOf(install)}${outside}`, mode: 0o644, uid: -1, gid: -1 },
-      );
+      return beforeStart(install, ...parents(install, outside), {
+        op: 'copy',
+        source: outside,
+        path: `${rootOf(install)}${outside}`,
+        mode: 0o644,
+        uid: -1,
+        gid: -1,
+      });
     },
     lost: ['file_read'],
   },

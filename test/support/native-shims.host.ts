@@ -73,7 +73,12 @@ export const SHIM_VARIANTS: readonly ShimVariant[] = [
     control: 'user_drop',
     how: "root's groups are kept",
     file: 'inner.c',
-    edits: [['if (setgroups(command->group_count, command->groups) != 0) fail("setgroups", "workspace owner");', 'gid_t kept = 0; if (setgroups(1, &kept) != 0) fail("setgroups", "");']],
+    edits: [
+      [
+        'if (setgroups(command->group_count, command->groups) != 0) fail("setgroups", "workspace owner");',
+        'gid_t kept = 0; if (setgroups(1, &kept) != 0) fail("setgroups", "");',
+      ],
+    ],
     only: 'root',
     ownedByUser: true,
     lost: ['subprocess'],
@@ -117,7 +122,9 @@ export const SHIM_VARIANTS: readonly ShimVariant[] = [
     control: 'descriptors',
     how: 'a descriptor with a high number stays open',
     file: 'child.c',
-    edits: [['  report_keyring(control, "keyring.before");', '  if (dup2(1, 1500) != 1500) fail("dup2", "high");\n  report_keyring(control, "keyring.before");']],
+    edits: [
+      ['  report_keyring(control, "keyring.before");', '  if (dup2(1, 1500) != 1500) fail("dup2", "high");\n  report_keyring(control, "keyring.before");'],
+    ],
     lost: ['subprocess'],
   },
   {

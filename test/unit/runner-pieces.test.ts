@@ -77,7 +77,11 @@ describe('words of the gate and of the end', () => {
   });
 
   test('a cooperative dimension that is needed is lost', () => {
-    const dimensions = perDimension((dimension) => ({ level: dimension === 'network' ? ('cooperative' as const) : ('enforced' as const), scope: '', outcomes: [] }));
+    const dimensions = perDimension((dimension) => ({
+      level: dimension === 'network' ? ('cooperative' as const) : ('enforced' as const),
+      scope: '',
+      outcomes: [],
+    }));
     expect(lostDimensions(['network', 'file_read'], { contract: 1, executor: 'x', dimensions, requirements: [], receipts: [] })).toEqual(['network']);
   });
 });
@@ -161,23 +165,45 @@ describe('places', () => {
   });
 
   test('of a run', () => {
-    expect(runPaths('/s', 'run-1')).toEqual({ directory: '/s/runs/run-1', bundleRelative: 'runs/run-1/run-bundle.json', stage: '/s/runs/run-1/stage', scratch: '/s/runs/run-1/scratch', attempt: '/s/runs/run-1/attempt.json' });
+    expect(runPaths('/s', 'run-1')).toEqual({
+      directory: '/s/runs/run-1',
+      bundleRelative: 'runs/run-1/run-bundle.json',
+      stage: '/s/runs/run-1/stage',
+      scratch: '/s/runs/run-1/scratch',
+      attempt: '/s/runs/run-1/attempt.json',
+    });
   });
 });
 
 describe('the record of a stage', () => {
-  const whole = { version: 1, markers: 'user', hidden: [{ path: '/w/.env', rule: 'x' }], present: [], roots: [{ root: '/w', upper: 'root-0/upper', work: 'root-0/work', preimage: 'root-0/preimage' }] };
+  const whole = {
+    version: 1,
+    markers: 'user',
+    hidden: [{ path: '/w/.env', rule: 'x' }],
+    present: [],
+    roots: [{ root: '/w', upper: 'root-0/upper', work: 'root-0/work', preimage: 'root-0/preimage' }],
+  };
 
   test('paths of the layers become absolute', () => {
-    expect(parseStageRecord(Buffer.from(JSON.stringify(whole)), '/s').roots[0]).toEqual({ root: '/w', upper: '/s/root-0/upper', work: '/s/root-0/work', preimage: '/s/root-0/preimage' });
+    expect(parseStageRecord(Buffer.from(JSON.stringify(whole)), '/s').roots[0]).toEqual({
+      root: '/w',
+      upper: '/s/root-0/upper',
+      work: '/s/root-0/work',
+      preimage: '/s/root-0/preimage',
+    });
   });
 
-  test.each([['{}'], ['[]'], ['not json'], [JSON.stringify({ ...whole, markers: 'other' })], [JSON.stringify({ ...whole, roots: [{ root: '/w' }] })], [JSON.stringify({ ...whole, hidden: [1] })], [JSON.stringify(whole).slice(0, -1)]])(
-    'damaged: %s',
-    (text) => {
-      expect(() => parseStageRecord(Buffer.from(text), '/s')).toThrow();
-    },
-  );
+  test.each([
+    ['{}'],
+    ['[]'],
+    ['not json'],
+    [JSON.stringify({ ...whole, markers: 'other' })],
+    [JSON.stringify({ ...whole, roots: [{ root: '/w' }] })],
+    [JSON.stringify({ ...whole, hidden: [1] })],
+    [JSON.stringify(whole).slice(0, -1)],
+  ])('damaged: %s', (text) => {
+    expect(() => parseStageRecord(Buffer.from(text), '/s')).toThrow();
+  });
 });
 
 describe('the pump', () => {

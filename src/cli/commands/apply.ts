@@ -32,7 +32,10 @@ function selectionOf(args: ParsedArgs, cwd: string): Selection {
   const selection = { cwd, paths, include, exclude: flags.exclude ?? [], allowExec: flags.allowExec ?? [], overwrite: flags.overwrite ?? [] };
   const chosen = [paths, include, selection.exclude, selection.allowExec, selection.overwrite].some((list) => list.length > 0);
   if (flags.all === true || chosen) return selection;
-  throw new ProofrunError('ERR_USAGE', { message: '`job apply` needs to know what: --path, --include, --exclude or --all', hint: `job apply ${args.words[0] ?? 'last'} --all` });
+  throw new ProofrunError('ERR_USAGE', {
+    message: '`job apply` needs to know what: --path, --include, --exclude or --all',
+    hint: `job apply ${args.words[0] ?? 'last'} --all`,
+  });
 }
 
 function report(args: ParsedArgs, context: CliContext, applied: AppliedRun): void {

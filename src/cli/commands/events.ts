@@ -22,7 +22,9 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     const show = (events: readonly StoredEvent[]): void => {
       const last = events.at(-1);
       if (last === undefined) return;
-      context.stdout.write(flags.json === true ? events.map((event) => jsonLine(eventJson(event))).join('') : `${eventLines(events, context.columns, day).join('\n')}\n`);
+      context.stdout.write(
+        flags.json === true ? events.map((event) => jsonLine(eventJson(event))).join('') : `${eventLines(events, context.columns, day).join('\n')}\n`,
+      );
       seq = last.seq;
       day = eventDay(last);
     };

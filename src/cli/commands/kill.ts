@@ -35,5 +35,8 @@ function signalNamed(text: string): NodeJS.Signals {
   const upper = text.toUpperCase();
   const found = names.find((name) => name === upper || name === `SIG${upper}` || String(constants.signals[name]) === text);
   if (found !== undefined) return found;
-  throw new ProofrunError('ERR_USAGE', { message: `--signal expects a name or number of a signal; received ${JSON.stringify(text)}${didYouMean(upper.startsWith('SIG') ? upper : `SIG${upper}`, names)}`, hint: 'write --signal SIGUSR1' });
+  throw new ProofrunError('ERR_USAGE', {
+    message: `--signal expects a name or number of a signal; received ${JSON.stringify(text)}${didYouMean(upper.startsWith('SIG') ? upper : `SIG${upper}`, names)}`,
+    hint: 'write --signal SIGUSR1',
+  });
 }

@@ -24,7 +24,16 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     }
     const texts = await keptTexts(runs, found, streams);
     if (flags.json === true) {
-      for (const text of texts) context.stdout.write(jsonLine({ stream: text.stream, head: text.head.toString('base64'), tail: text.tail.toString('base64'), bytes_total: text.bytesTotal, encoding: 'base64' }));
+      for (const text of texts)
+        context.stdout.write(
+          jsonLine({
+            stream: text.stream,
+            head: text.head.toString('base64'),
+            tail: text.tail.toString('base64'),
+            bytes_total: text.bytesTotal,
+            encoding: 'base64',
+          }),
+        );
       return 0;
     }
     for (const text of texts) await shown.kept(text);

@@ -22,7 +22,16 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     if (flags.json === true) {
       context.stdout.write(jsonLine(found.map(runJson)));
     } else {
-      context.stdout.write(listText({ runs: found, workspaces: everywhere, home: runs.caller.home, nowMs: context.clock(), width: context.columns, palette: paletteFor(context, 'stdout') }));
+      context.stdout.write(
+        listText({
+          runs: found,
+          workspaces: everywhere,
+          home: runs.caller.home,
+          nowMs: context.clock(),
+          width: context.columns,
+          palette: paletteFor(context, 'stdout'),
+        }),
+      );
     }
     return 0;
   } finally {

@@ -12,13 +12,17 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   try {
     const rule: PruneRule = { endedBeforeMs: context.clock() + 1 - (flags.olderThan ?? 0), staged: flags.staged === true };
     const dry = flags.dryRun === true;
-    const taken = dry ? { ...prunable(runs.runner.parts, rule), left: [] } : await prune(runs.runner.parts, rule).then(({ removed, ...rest }) => ({ ...rest, runs: removed }));
+    const taken = dry
+      ? { ...prunable(runs.runner.parts, rule), left: [] }
+      : await prune(runs.runner.parts, rule).then(({ removed, ...rest }) => ({ ...rest, runs: removed }));
     if (flags.json === true) {
       context.stdout.write(jsonLine({ dry_run: dry, removed: taken.runs.map((one) => one.id), kept_for_stage: taken.keptForStage, left: taken.left }));
       return 0;
     }
     for (const one of taken.runs) context.stdout.write(`${shortId(one.id)}  ${commandWords(one.argv, 60)}\n`);
-    context.stdout.write(`${dry ? 'would remove' : 'removed'} ${plural(taken.runs.length, 'run')}${taken.keptForStage === 0 ? '' : `; kept ${taken.keptForStage} with unapplied changes (--staged takes them too)`}\n`);
+    context.stdout.write(
+      `${dry ? 'would remove' : 'removed'} ${plural(taken.runs.length, 'run')}${taken.keptForStage === 0 ? '' : `; kept ${taken.keptForStage} with unapplied changes (--staged takes them too)`}\n`,
+    );
     for (const path of taken.left) context.stderr.write(`job: could not be removed: ${path}\n`);
     return 0;
   } finally {

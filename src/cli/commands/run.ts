@@ -1,12 +1,12 @@
 import { ProofrunError } from '../../core/errors.ts';
 import type { ParsedArgs } from '../command.ts';
 import type { CliContext } from '../context.ts';
-import { detach, isSupervisor, supervision } from '../detach.host.ts';
 import { runJob } from '../run-job.host.ts';
 
 /** Runs a job here, or with -d hands it to a process that outlives the terminal. Exits as the command did, or with a code of Proofrun's own. */
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   if (args.flags.detach !== true) return await runJob(args, context);
+  const { detach, isSupervisor, supervision } = await import('../detach.host.ts');
   if (!isSupervisor()) return await detach(args, context);
   const supervised = supervision(context);
   try {

@@ -21,10 +21,12 @@ export function jsonPage(value: JsonValue): string {
   return `${visibleJson(JSON.stringify(value, null, 2))}\n`;
 }
 
-const HIDDEN = /[\u007f-\u009f\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
+/** Anything at all beyond printable ASCII: most JSON has none, and the pattern below takes milliseconds to make. */
+const BEYOND_ASCII = /[^\n\x20-\x7e]/;
 
 function visibleJson(text: string): string {
-  return text.replace(HIDDEN, (character) =>
+  if (!BEYOND_ASCII.test(text)) return text;
+  return text.replace(/[\u007f-\u009f\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu, (character) =>
     Array.from({ length: character.length }, (_, index) => `\\u${character.charCodeAt(index).toString(16).padStart(4, '0')}`).join(''),
   );
 }
