@@ -224,7 +224,7 @@ function skeletonOperations(targets: readonly Target[], facts: HostFacts, skelet
           within(other.path, home),
       )
     )
-      continue;
+      {continue;}
     parents(target.path);
     const path = `${skeleton}${target.path.slice(home.length)}`;
     if (target.kind === 'file') operations.push({ op: 'file', path, mode: 0o644, text: '' });

@@ -61,8 +61,9 @@ async function settlePending(runner: Runner, context: CliContext): Promise<void>
     context.stderr.write(`job: the process of ${id} died; the run is ${state}\n`);
     for (const warning of warnings) context.stderr.write(`job: ${id}: ${warning}\n`);
   }
-  for (const { runId, outcome } of settled.applies)
+  for (const { runId, outcome } of settled.applies) {
     context.stderr.write(`job: an apply of ${runId} that was cut off was ${outcome === 'finished' ? 'finished' : 'put back'}\n`);
+  }
   if (settled.unsettled === undefined) return;
   const { errorText } = await import('./report/error.ts');
   context.stderr.write(errorText(settled.unsettled));

@@ -25,7 +25,7 @@ export function canonicalSha256(value: unknown): string {
 }
 
 /** Thrown by `sortedCopy` for a value that takes a closer look: it can't be written, or not by JSON.stringify. */
-const CLOSER_LOOK = Symbol('closer look');
+const CLOSER_LOOK = new Error('a value that takes a closer look');
 
 /**
  * The engine's own writer over a copy with sorted keys: a tenth of the time of `write`, which matters where code runs once and cold. Undefined: `write` has to say what
@@ -50,7 +50,7 @@ function sortedCopy(value: unknown, depth: number): unknown {
   if (Array.isArray(value)) {
     const items: readonly unknown[] = value;
     const copy: unknown[] = [];
-    for (let index = 0; index < items.length; index += 1) copy.push(sortedCopy(items[index], depth + 1));
+    for (const item of items) copy.push(sortedCopy(item, depth + 1));
     return copy;
   }
   const prototype: unknown = Object.getPrototypeOf(value);

@@ -1,5 +1,5 @@
 import { ProofrunError } from './errors.ts';
-import type { JsonObject, JsonValue } from './json.ts';
+import type { JsonValue } from './json.ts';
 
 /**
  * On disk and in `--json` keys are snake_case; in TypeScript they are camelCase. The two functions below are inverse to each other for

@@ -49,8 +49,9 @@ export async function recoverApplies(parts: Pick<RunnerParts, 'stateDirectory' |
 export async function dropRun(parts: Pick<RunnerParts, 'stateDirectory' | 'store' | 'shim'>, run: StoredRun): Promise<StoredRun> {
   let dropped = run;
   if (run.lease !== null) throw new ProofrunError('ERR_RUN_STATE', { message: `${run.id}: it is ${run.state}`, hint: `job stop ${run.id}` });
-  if (run.stageState === 'applied')
+  if (run.stageState === 'applied') {
     throw new ProofrunError('ERR_RUN_STATE', { message: `${run.id}: its stage was applied already; nothing is left to drop`, hint: `job status ${run.id}` });
+  }
   if (run.stageState === 'staged' || run.stageState === 'partly_applied') {
     dropped = parts.store.setStageState(run.id, { from: ['staged', 'partly_applied'], to: 'dropped', events: [{ kind: 'stage.dropped' }] });
   }

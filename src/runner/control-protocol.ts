@@ -1,4 +1,4 @@
-import type { JsonObject } from '../core/json.ts';
+import type { JsonObject, JsonValue } from '../core/json.ts';
 import { ProofrunError } from '../core/errors.ts';
 import type { OutputStream } from './kept-output.host.ts';
 
@@ -41,7 +41,7 @@ export function formatLine(message: ControlRequest | ControlAnswer): string {
 /** Throws ERR_USAGE for a line that is no request. */
 export function parseRequest(line: string): ControlRequest {
   const value = parseObject(line);
-  switch (value.op) {
+  switch (textOf(value.op)) {
     case 'signal':
       if (typeof value.signal === 'string' && /^SIG[A-Z0-9]{1,10}$/.test(value.signal)) return { op: 'signal', signal: value.signal as NodeJS.Signals };
       break;
@@ -49,8 +49,9 @@ export function parseRequest(line: string): ControlRequest {
       if (typeof value.graceMs === 'number' && value.graceMs >= 0) return { op: 'stop', graceMs: value.graceMs };
       break;
     case 'kill':
+      return { op: 'kill' };
     case 'wait':
-      return { op: value.op };
+      return { op: 'wait' };
     case 'follow':
       return { op: 'follow', streams: (['stdout', 'stderr'] as const).filter((stream) => Array.isArray(value.streams) && value.streams.includes(stream)) };
   }
@@ -61,10 +62,11 @@ export function parseRequest(line: string): ControlRequest {
 export function parseAnswer(line: string): ControlAnswer {
   const value = parseObject(line);
   const stream = value.stream === 'stdout' || value.stream === 'stderr' ? value.stream : undefined;
-  switch (value.kind) {
+  switch (textOf(value.kind)) {
     case 'done':
+      return { kind: 'done' };
     case 'ended':
-      return { kind: value.kind };
+      return { kind: 'ended' };
     case 'refused':
       if (typeof value.message === 'string') return { kind: 'refused', message: value.message };
       break;
@@ -100,6 +102,10 @@ function parseObject(line: string): JsonObject {
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw malformed();
   return value as JsonObject;
+}
+
+function textOf(value: JsonValue | undefined): string {
+  return typeof value === 'string' ? value : '';
 }
 
 function malformed(): ProofrunError {

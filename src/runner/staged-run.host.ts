@@ -35,8 +35,9 @@ export async function openStage(parts: Pick<RunnerParts, 'stateDirectory' | 'sto
     throw stateError(run, run.stageState === 'none' ? 'it has no staged changes' : `its stage was ${run.stageState} already`, `job status ${run.id}`);
   }
   const record = readStageRecord(runPaths(parts.stateDirectory, run.id).stage);
-  if (record === undefined)
+  if (record === undefined) {
     throw new ProofrunError('ERR_STAGE_LAYER', { message: `${run.id}: the directory of its stage is gone`, hint: `job drop ${run.id}` });
+  }
   return await stageInput(parts, { ...record, workspace: run.workspace }, appliedPathsOf(parts.store, run));
 }
 

@@ -44,8 +44,9 @@ export async function prepareStaging(run: Pick<LiveRun, 'parts' | 'job' | 'plan'
   const globs = [...patterns.globs, ...patterns.privateKeys];
   const prepared = await prepareStage({ shim, directory: paths.stage, roots, patterns: [...new Set(roots.flatMap((root) => walkPatterns(globs, root)))] });
   if (prepared.mounts.length > 0) run.warnings.push(`filesystems are mounted below the workspace: ${named(prepared.mounts)}`);
-  if (prepared.unreadable.length > 0)
+  if (prepared.unreadable.length > 0) {
     run.warnings.push(`directories that can't be read, so that a change below them is always a conflict: ${named(prepared.unreadable)}`);
+  }
   refuseUnnameable(prepared.unnameable, prepared.roots);
 
   const others = await matchesElsewhere(shim, job, globs);

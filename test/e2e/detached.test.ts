@@ -45,7 +45,7 @@ describeUsers('job run -d', (user) => {
         '-w',
         'sh',
         '-c',
-        `"${node}" "${job ?? ''}" run -d --safe -- sh -c 'trap "go=1" USR1; while [ -z "\$go" ]; do sleep 0.02; done; echo end > end.txt' & wait; kill -HUP 0`,
+        `"${node}" "${job ?? ''}" run -d --safe -- sh -c 'trap "go=1" USR1; while [ -z "$go" ]; do sleep 0.02; done; echo end > end.txt' & wait; kill -HUP 0`,
       ],
       { cwd: lab.workspace, env: lab.env },
     );

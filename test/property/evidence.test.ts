@@ -140,7 +140,7 @@ describe('levels follow from receipts', () => {
         const before = levelsOf(requirements, receipts);
         const after = levelsOf(requirements, changed);
         for (const dimension of DIMENSIONS)
-          expect([dimension, after[dimension]]).toEqual([dimension, lowered.has(dimension) ? 'unenforced' : before[dimension]]);
+          {expect([dimension, after[dimension]]).toEqual([dimension, lowered.has(dimension) ? 'unenforced' : before[dimension]]);}
       }),
     );
   });

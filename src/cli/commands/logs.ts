@@ -24,7 +24,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     }
     const texts = await keptTexts(runs, found, streams);
     if (flags.json === true) {
-      for (const text of texts)
+      for (const text of texts) {
         context.stdout.write(
           jsonLine({
             stream: text.stream,
@@ -34,6 +34,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
             encoding: 'base64',
           }),
         );
+      }
       return 0;
     }
     for (const text of texts) await shown.kept(text);

@@ -13,7 +13,7 @@ const LABEL = 11;
 export function changeLines(input: ReviewInput): readonly string[] {
   const { bundle, changes, width, palette, selector } = input;
   if (changes === null)
-    return labelled('CHANGES', LABEL, [wroteInPlace(bundle) ? '-   nothing was staged: the command wrote your tree itself' : '-   the stage was not read']);
+    {return labelled('CHANGES', LABEL, [wroteInPlace(bundle) ? '-   nothing was staged: the command wrote your tree itself' : '-   the stage was not read']);}
   const tally = tallyOf(changes);
   const stage = input.stage === 'staged' || input.stage === 'none' ? '' : ` (${input.stage.replace('_', ' ')})`;
   const head = `${pad('CHANGES', LABEL)}${tally.files + tally.directories === 0 ? 'none' : tallyNumbers(tally)}${stage}`;
