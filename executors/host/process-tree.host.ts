@@ -4,6 +4,8 @@ import { membersOf, parseStat, type ProcessRow } from './process-table.ts';
 
 /** How long killed processes may take to go before they are given up. */
 const PATIENCE_MS = 5000;
+/** A process in an uninterruptible call stops late: it isn't waited for longer than this many looks. */
+const MOST_LOOKS = 20;
 
 function readTable(): readonly ProcessRow[] {
   let names: readonly string[];
@@ -58,6 +60,19 @@ export class ProcessTree {
     if (!this.#leaderEnded) send(this.leader, signal);
   }
 
+  /** A stopped tree starts nothing more, and its parents are still there to find it by: stops and looks again until nobody new is there and nobody runs. */
+  async #stopped(first: readonly ProcessRow[]): Promise<readonly ProcessRow[]> {
+    let rows = first;
+    for (let round = 0; round < MOST_LOOKS; round++) {
+      for (const { pid, state } of rows) if (state !== 'T') send(pid, 'SIGSTOP');
+      const before = new Set(rows.map(({ pid }) => pid));
+      rows = this.#look();
+      if (rows.every(({ pid, state }) => before.has(pid) && state === 'T')) break;
+      await delay(1);
+    }
+    return rows;
+  }
+
   /** Kills what is found until nothing is. Resolves to the rows of all that were killed besides the leader, and of those still there after 5 s. */
   async kill(): Promise<{ readonly killed: readonly ProcessRow[]; readonly left: readonly ProcessRow[] }> {
     const killed = new Map<number, ProcessRow>();
@@ -66,9 +81,7 @@ export class ProcessTree {
       const rows = this.#look();
       if (rows.length === 0) break;
       if (performance.now() > deadline) return { killed: [...killed.values()], left: rows };
-      // A stopped tree can't start more while the signals go out.
-      for (const { pid } of rows) send(pid, 'SIGSTOP');
-      for (const row of rows) {
+      for (const row of await this.#stopped(rows)) {
         send(row.pid, 'SIGKILL');
         if (row.pid !== this.leader) killed.set(row.pid, row);
       }

@@ -30,7 +30,7 @@ export function markProcess(pid: number): ProcessMark | undefined {
 /** A zombie has ended; the init of a pid namespace becomes one when every other process of it is dead (pid_namespaces(7)). */
 export function lives(mark: ProcessMark): boolean {
   const stat = readStat(mark.pid);
-  return stat !== undefined && stat.started === mark.started && stat.state !== 'Z' && stat.state !== 'X';
+  return stat?.started === mark.started && stat.state !== 'Z' && stat.state !== 'X';
 }
 
 /** Waits until it has ended; false when it hasn't within `patienceMs`. */

@@ -7,8 +7,8 @@ import type { ParsedArgs } from './command.ts';
 import type { CliContext } from './context.ts';
 
 /**
- * How the process that outlives the terminal is called (argv[0]): it is this program again, with the same command line, in a session of its own and without a terminal. Only the one
- * who starts a process chooses its argv[0]; no flag and no variable leads there.
+ * How the process that outlives the terminal is called (argv[0]): it is this program again, with the same command line, in a session of its
+ * own and without a terminal. Only the one who starts a process chooses its argv[0]; no flag and no variable leads there.
  */
 const SUPERVISOR_ARGV0 = 'job-supervisor';
 /** The supervisor's pipe to the command that started it. */

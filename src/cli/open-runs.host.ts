@@ -22,8 +22,8 @@ export interface OpenRuns {
 }
 
 /**
- * Opens the store and first settles what processes that died left behind, saying so on stderr. `typedWorkspace`: of `--workspace`. ERR_STORE_UNREADABLE,
- * ERR_USAGE without a home.
+ * Opens the store and first settles what processes that died left behind, saying so on stderr. `typedWorkspace`: of `--workspace`.
+ * ERR_STORE_UNREADABLE, ERR_USAGE without a home.
  */
 export async function openRuns(context: CliContext, typedWorkspace?: string): Promise<OpenRuns> {
   const caller = callerFacts(context);

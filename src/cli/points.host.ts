@@ -2,7 +2,10 @@ import { read, writeSync } from 'node:fs';
 import { promisify } from 'node:util';
 import type { AtPoint } from '../runner/points.ts';
 
-/** How the process has to be called (argv[0], which only the one who starts it chooses) to announce the points of its runs. No environment leads here. */
+/**
+ * How the process has to be called (argv[0], which only the one who starts it chooses) to announce the points of its runs. No environment
+ * leads here.
+ */
 export const POINTS_ARGV0 = 'job-announcing-points';
 /** A socket or a pair of pipes: the name of the point and a newline go out, one byte that comes in lets the run go on. */
 const POINTS_FD = 3;

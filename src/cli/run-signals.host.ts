@@ -6,8 +6,9 @@ const GRACE_MS = 5_000;
 const FORWARDED = ['SIGINT', 'SIGQUIT', 'SIGTERM', 'SIGHUP'] as const;
 
 /**
- * Hands signals of this process to the command. With pipes each is forwarded, and a second Ctrl-C ends the tree. On a terminal Ctrl-C and Ctrl-\ are keys that the job's own terminal
- * turns into signals; SIGTERM and SIGHUP are forwarded and, after a grace, end the tree. Returns what undoes it.
+ * Hands signals of this process to the command. With pipes each is forwarded, and a second Ctrl-C ends the tree. On a terminal Ctrl-C and
+ * Ctrl-\ are keys that the job's own terminal turns into signals; SIGTERM and SIGHUP are forwarded and, after a grace, end the tree.
+ * Returns what undoes it.
  */
 export function forwardSignals(handle: RunHandle, kind: 'pipes' | 'terminal'): () => void {
   let interrupts = 0;

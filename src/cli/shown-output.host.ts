@@ -6,8 +6,8 @@ import type { CliContext } from './context.ts';
 import { countWords } from './report/words.ts';
 
 /**
- * Shows output that a job wrote. On a terminal it passes the sanitiser, since a screen acts on what it is sent; into a file or a pipe it goes byte for byte. What is missing is marked
- * on stderr.
+ * Shows output that a job wrote. On a terminal it passes the sanitiser, since a screen acts on what it is sent; into a file or a pipe it
+ * goes byte for byte. What is missing is marked on stderr.
  */
 export class ShownOutput {
   readonly #context: CliContext;

@@ -18,8 +18,9 @@ export interface AppliedRun {
 }
 
 /**
- * Brings staged changes of a run into its workspace: the selection as a whole, or nothing. The run's bundle has to be readable first. What is applied is recorded
- * with the run before the stage's own ledger goes; when nothing is left, the stage goes too. ERR_RUN_STATE, ERR_BUNDLE_INVALID, and what applyChanges throws.
+ * Brings staged changes of a run into its workspace: the selection as a whole, or nothing. The run's bundle has to be readable first. What
+ * is applied is recorded with the run before the stage's own ledger goes; when nothing is left, the stage goes too. ERR_RUN_STATE,
+ * ERR_BUNDLE_INVALID, and what applyChanges throws.
  */
 export async function applyRun(parts: ApplyParts, run: StoredRun, selection: Selection, dryRun = false): Promise<AppliedRun> {
   await readRunBundle(parts.stateDirectory, run);
@@ -43,8 +44,8 @@ export async function recoverApplies(parts: Pick<RunnerParts, 'stateDirectory' |
 }
 
 /**
- * Throws away what a run staged. Terminal; the bundle stays. Repeating it is no error, and finishes a removal that was cut off. ERR_RUN_STATE for a live run
- * and for a stage that was applied.
+ * Throws away what a run staged. Terminal; the bundle stays. Repeating it is no error, and finishes a removal that was cut off.
+ * ERR_RUN_STATE for a live run and for a stage that was applied.
  */
 export async function dropRun(parts: Pick<RunnerParts, 'stateDirectory' | 'store' | 'shim'>, run: StoredRun): Promise<StoredRun> {
   let dropped = run;

@@ -19,9 +19,9 @@ import type { Staging } from './staging.host.ts';
 import { RUN_LIVING } from './live-states.ts';
 
 /**
- * The end of a run whose sandbox is gone: change set, account, commit. `cause` is the first cause; what the final receipts say can only make it worse.
- * Rejects when the account can't be written (ERR_DISK_FULL) or another process owns the run (ERR_STORE_STALE); then the next command
- * reconciles it.
+ * The end of a run whose sandbox is gone: change set, account, commit. `cause` is the first cause; what the final receipts say can only
+ * make it worse. Rejects when the account can't be written (ERR_DISK_FULL) or another process owns the run (ERR_STORE_STALE); then the next
+ * command reconciles it.
  */
 export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promise<RunResult> {
   const { parts, paths, plan, job } = run;
@@ -72,7 +72,7 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
       job: record,
       plan: planRecord(plan),
       refusal: null,
-      lineage: { on: run.options.on ?? null, forkedFrom: null, unseenStages: run.unseenStages },
+      lineage: { on: null, forkedFrom: null, unseenStages: run.unseenStages },
       closing: built.closing,
       readable: built.session?.readable,
       hidden: built.staging?.present ?? [],

@@ -8,8 +8,8 @@ import { readRegularFile } from '../store/durable-file.host.ts';
 const MAX_JSON_BYTES = 1024 * 1024;
 
 /**
- * Why the host would run what lies at a path beneath a staged root. Roots may be parts of the workspace, or the git directory that a linked worktree shares.
- * Of a JSON file both sides are read, so that only the keys that a tool runs count.
+ * Why the host would run what lies at a path beneath a staged root. Roots may be parts of the workspace, or the git directory that a linked
+ * worktree shares. Of a JSON file both sides are read, so that only the keys that a tool runs count.
  */
 export function executesBeneath(executes: ExecutesOnHost, roots: readonly StagedRoot[], workspace: string): (path: string, root: number) => string | undefined {
   return (path, index) => {

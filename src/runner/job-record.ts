@@ -23,7 +23,6 @@ export interface JobRecord {
 export interface RecordedFacts {
   readonly attempt: string;
   readonly user: { readonly uid: number; readonly gid: number };
-  readonly on: string | null;
   readonly unseenStages: readonly string[];
   readonly warnings: readonly string[];
   readonly job: JobRecord;

@@ -23,12 +23,12 @@ export interface LeftoverResult {
 }
 
 /**
- * Kills what an attempt left: the recorded processes that still are the very ones, what they started, and what lives in a session or group that one of them led. A number that means
- * another process by now is left alone: a session's number isn't given out again while somebody is in it, and its members are no older than its leader.
- * Returns when all are gone.
+ * Kills what an attempt left: the recorded processes that still are the very ones, what they started, and what lives in a session or group
+ * that one of them led. A number that means another process by now is left alone: a session's number isn't given out again while somebody
+ * is in it, and its members are no older than its leader. Returns when all are gone.
  */
 export function endLeftovers(recorded: readonly Owner[]): LeftoverResult {
-  const here = recorded.filter((one) => livenessOf(one) !== 'unknown' && sameBoot(one));
+  const here = recorded.filter((one) => one.pid !== process.pid && livenessOf(one) !== 'unknown' && sameBoot(one));
   const killed = new Set<number>();
   const pause = new Int32Array(new SharedArrayBuffer(4));
   for (let waitedMs = 0; ; waitedMs += STEP_MS) {

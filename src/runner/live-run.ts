@@ -1,7 +1,7 @@
 import type { AttemptId, RunId } from '../core/ids.ts';
 import type { EffectiveJob } from '../core/job.ts';
 import type { ExecutorPlan } from '../core/plan.ts';
-import type { Executor, Session, SessionClosing } from '../executor/executor.ts';
+import type { Session, SessionClosing } from '../executor/executor.ts';
 import type { CommandControl } from './command-control.ts';
 import type { FirstCause } from './first-cause.ts';
 import type { Point } from './points.ts';
@@ -34,7 +34,6 @@ export interface LiveRun {
 export interface Built {
   streams: RunStreams | undefined;
   staging: Staging | undefined;
-  executor: Executor | undefined;
   session: Session | undefined;
   /** When the command might start, ms since the epoch. */
   startedMs: number | null;

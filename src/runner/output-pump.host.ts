@@ -28,7 +28,6 @@ export function pumpOutput(source: Readable | undefined, target: PumpTarget): Ou
   const hurried = new Promise<void>((resolve) => {
     release = resolve;
   });
-  let hurrying = false;
   let passing = sink?.writable === true;
   const stop = (): void => {
     passing = false;
@@ -41,7 +40,7 @@ export function pumpOutput(source: Readable | undefined, target: PumpTarget): Ou
       for await (const chunk of source as AsyncIterable<Buffer>) {
         kept.write(chunk);
         onChunk(kept.stream, chunk);
-        if (sink !== undefined && passing && !sink.write(chunk) && !hurrying) await Promise.race([drained(sink), hurried]);
+        if (sink !== undefined && passing && !sink.write(chunk)) await Promise.race([drained(sink), hurried]);
       }
     } catch {
       // ECONNRESET and the like: the other side is gone.
@@ -52,7 +51,6 @@ export function pumpOutput(source: Readable | undefined, target: PumpTarget): Ou
   return {
     ended: move(),
     hurry: () => {
-      hurrying = true;
       release();
     },
   };

@@ -4,7 +4,10 @@ import { errnoOf } from '../core/errors.ts';
 import { hasClaimed } from './claimed-directory.host.ts';
 import type { RunnerParts } from './runner.ts';
 
-/** Whether a process that died left something to settle: a run, an apply, a directory. Cheap, and asked by each command before it does its own work. */
+/**
+ * Whether a process that died left something to settle: a run, an apply, a directory. Cheap, and asked by each command before it does its
+ * own work.
+ */
 export function hasPendingWork(parts: Pick<RunnerParts, 'stateDirectory' | 'store'>): boolean {
   return parts.store.reconcilable().length > 0 || hasClaimed(parts.stateDirectory) || hasLedgers(parts.stateDirectory);
 }

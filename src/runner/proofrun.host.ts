@@ -26,8 +26,8 @@ export type StartOptions = Omit<Partial<RunOptions>, 'io'> & {
 };
 
 /**
- * Runs jobs in this process, any number at a time, and reviews, applies or drops what they staged. One state directory, shared with the command line. Methods reject
- * with ProofrunError; a job that is refused, fails or is ended is a result.
+ * Runs jobs in this process, any number at a time, and reviews, applies or drops what they staged. One state directory, shared with the
+ * command line. Methods reject with ProofrunError; a job that is refused, fails or is ended is a result.
  */
 export interface Proofrun {
   /** Reads the host and composes a job once; the result can be run many times. */
@@ -109,7 +109,7 @@ export async function openProofrun(setup: ProofrunSetup): Promise<Proofrun> {
     changes: async (id) => (await readChangeSet(await openStage(parts, read(id)))).changeSet,
     apply: async (id, selection) => await applyRun(parts, read(id), selection),
     drop: async (id) => await dropRun(parts, read(id)),
-    wait: async (id, abort) => await waitForRun(parts, id, abort === undefined ? {} : { abort }),
+    wait: async (id, abort) => await waitForRun(parts, id, abort),
     reconcile: async () => await reconcile(parts),
     close: () => {
       closing ??= closeAll();

@@ -48,9 +48,10 @@ export interface Reconciled {
 }
 
 /**
- * Ends every run whose owner died: leftover processes are killed by their recorded identity, scratch goes, the executor takes away what it left outside the
- * process tree, the stage is kept and read, a bundle is written in which nothing is enforced, and the run becomes `interrupted`. A run that another command
- * reconciles at the same moment is left to it. Applies that a killed process left half way are finished or rolled back. Throws what the store throws.
+ * Ends every run whose owner died: leftover processes are killed by their recorded identity, scratch goes, the executor takes away what it
+ * left outside the process tree, the stage is kept and read, a bundle is written in which nothing is enforced, and the run becomes
+ * `interrupted`. A run that another command reconciles at the same moment is left to it. Applies that a killed process left half way are
+ * finished or rolled back. Throws what the store throws.
  */
 export async function reconcile(parts: RunnerParts): Promise<Reconciled> {
   const runs: ReconciledRun[] = [];
@@ -231,7 +232,7 @@ async function interruptedBundle({ run, paths, ending, record, staged, warnings,
       job,
       plan,
       refusal: null,
-      lineage: { on: record.on, forkedFrom: null, unseenStages: record.unseenStages },
+      lineage: { on: null, forkedFrom: null, unseenStages: record.unseenStages },
       closing: undefined,
       readable: undefined,
       hidden: staged.hidden,

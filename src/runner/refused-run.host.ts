@@ -25,8 +25,8 @@ interface RefusedJob {
 }
 
 /**
- * Records a refused job: a run that is over at once, with its bundle. The directory bears the name of this process until the store has the run, so that
- * nothing nameless stays when the process dies in between.
+ * Records a refused job: a run that is over at once, with its bundle. The directory bears the name of this process until the store has the
+ * run, so that nothing nameless stays when the process dies in between.
  */
 export async function recordRefusal(parts: RunnerParts, refused: RefusedJob): Promise<RunHandle> {
   const { id, job, refusal, recordedMs, options } = refused;
@@ -58,7 +58,7 @@ export async function recordRefusal(parts: RunnerParts, refused: RefusedJob): Pr
       job: record,
       plan: null,
       refusal,
-      lineage: { on: options.on ?? null, forkedFrom: null, unseenStages: refused.unseenStages },
+      lineage: { on: null, forkedFrom: null, unseenStages: refused.unseenStages },
       closing: undefined,
       readable: undefined,
       hidden: [],

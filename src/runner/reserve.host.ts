@@ -10,8 +10,8 @@ function reservePath(stateDirectory: string): string {
 }
 
 /**
- * Keeps some room in the state directory, so that a job that fills the disk with its stage can still be accounted for. Makes it where it is missing; on a disk that has no room for it there is
- * none.
+ * Keeps some room in the state directory, so that a job that fills the disk with its stage can still be accounted for. Makes it where it is
+ * missing; on a disk that has no room for it there is none.
  */
 export function keepReserve(stateDirectory: string): void {
   const path = reservePath(stateDirectory);

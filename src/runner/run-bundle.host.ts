@@ -4,7 +4,10 @@ import { ProofrunError } from '../core/errors.ts';
 import type { StoredRun } from '../store/index.ts';
 import { readBundle } from './bundle.host.ts';
 
-/** The bundle of a run, held to the hash that the store recorded. ERR_RUN_STATE while the run goes on, ERR_BUNDLE_INVALID when it is missing or altered. */
+/**
+ * The bundle of a run, held to the hash that the store recorded. ERR_RUN_STATE while the run goes on, ERR_BUNDLE_INVALID when it is missing
+ * or altered.
+ */
 export async function readRunBundle(stateDirectory: string, run: StoredRun): Promise<RunBundle> {
   if (run.lease !== null) {
     throw new ProofrunError('ERR_RUN_STATE', { message: `${run.id}: it is ${run.state} and has no bundle yet`, hint: `job wait ${run.id}` });

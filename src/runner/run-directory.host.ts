@@ -35,8 +35,8 @@ export function removeFile(path: string): void {
 }
 
 /**
- * Removes a directory of ours with everything in it, also what a job made unreadable (an overlay's work directory has mode 0000). Never follows a link. What can't be removed is left
- * and returned, absolute; an absent directory is no error.
+ * Removes a directory of ours with everything in it, also what a job made unreadable (an overlay's work directory has mode 0000). Never
+ * follows a link. What can't be removed is left and returned, absolute; an absent directory is no error.
  */
 export function removeTree(path: string): readonly string[] {
   const removal: Removal = { room: Infinity, left: [] };

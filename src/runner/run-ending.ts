@@ -37,8 +37,8 @@ export function lostDimensions(needed: readonly Dimension[], observations: Execu
 }
 
 /**
- * A limit explains a signal: the kernel's own signals for its limits (setrlimit(2)), and SIGKILL when the memory of the tree ran out. Only where that limit
- * was set, and for memory only where it was seen to be hit.
+ * A limit explains a signal: the kernel's own signals for its limits (setrlimit(2)), and SIGKILL when the memory of the tree ran out. Only
+ * where that limit was set, and for memory only where it was seen to be hit.
  */
 export function limitBehind(ending: Ending, limits: ResourceLimits, hits: readonly string[]): Ending {
   if (ending.kind !== 'signal') return ending;

@@ -62,9 +62,16 @@ export function openStreams(plan: StreamsPlan): RunStreams {
   const timer = setTimeout(() => {
     listening = listen();
   }, LISTEN_AFTER_MS);
+  let listener = plan.onOutput;
   const onChunk: OutputListener = (stream, chunk) => {
     server?.publish(stream, chunk);
-    plan.onOutput?.(stream, chunk);
+    try {
+      listener?.(stream, chunk);
+    } catch (error) {
+      // The command must not wait for somebody who can't listen.
+      listener = undefined;
+      faults.push(`a listener of the output failed: ${messageOf(error)}`);
+    }
   };
   let pumps: readonly OutputPump[] = [];
   const sinkOf = (stream: OutputStream) => (io.kind === 'pipes' ? io[stream] : undefined);

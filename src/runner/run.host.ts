@@ -33,7 +33,7 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
   const recordedMs = parts.clock();
   const id = newRunId(recordedMs);
   const job = admission.kind === 'admitted' ? admission.plan.job : admission.job;
-  const unseen = unseenStages(parts.store, job.workspace, options.on);
+  const unseen = unseenStages(parts.store, job.workspace);
   if (admission.kind === 'refused') return await recordRefusal(parts, { id, job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });
 
   const { plan } = admission;
@@ -53,12 +53,13 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
     [
       {
         kind: 'run.recorded',
-        data: formatRecordedFacts({ attempt, user: currentUser(), on: options.on ?? null, unseenStages: unseen, warnings: plan.warnings, job: jobRecord(job) }),
+        data: formatRecordedFacts({ attempt, user: currentUser(), unseenStages: unseen, warnings: plan.warnings, job: jobRecord(job) }),
       },
     ],
   );
   const cause = firstCause();
   const control = commandControl(cause);
+  const warnings = [...plan.warnings];
   const run: LiveRun = {
     parts,
     options,
@@ -72,8 +73,14 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
     unseenStages: unseen,
     cause,
     control,
-    warnings: [...plan.warnings],
-    notify: (kind, data = {}) => options.onNotice?.({ kind, runId: id, attempt, timeMs: parts.clock(), data }),
+    warnings,
+    notify: (kind, data = {}) => {
+      try {
+        options.onNotice?.({ kind, runId: id, attempt, timeMs: parts.clock(), data });
+      } catch (error) {
+        warnings.push(`a listener failed at ${kind}: ${messageOf(error)}`);
+      }
+    },
     at: async (point) => {
       await parts.at?.(point);
     },
@@ -85,7 +92,6 @@ async function live(run: LiveRun): Promise<RunResult> {
   const built: Built = {
     streams: undefined,
     staging: undefined,
-    executor: undefined,
     session: undefined,
     startedMs: null,
     closing: undefined,
@@ -135,11 +141,11 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
     control: run.control,
     onOutput,
   });
-  built.executor = await run.parts.executor(run.plan.executor);
+  const executor = await run.parts.executor(run.plan.executor);
   built.staging = await prepareStaging(run);
   await run.at('stage-prepared');
   if (run.cause.current() !== undefined) return undefined;
-  built.session = await built.executor.launch({
+  built.session = await executor.launch({
     plan: run.plan,
     stage: built.staging.roots,
     scratch: run.paths.scratch,
@@ -197,8 +203,8 @@ function recordProcesses(run: LiveRun, session: Session): void {
 const WORTH_RECORDING_MS = 25;
 
 /**
- * Off the way of the command, which already runs. A full disk costs the state `running`, not the run; another owner of the run ends it. A process that
- * announces its points records at once, so that there is a point after it.
+ * Off the way of the command, which already runs. A full disk costs the state `running`, not the run; another owner of the run ends it. A
+ * process that announces its points records at once, so that there is a point after it.
  */
 function recordRunning(run: LiveRun, startedMs: number): { readonly cancel: () => void } {
   const record = (): void => {

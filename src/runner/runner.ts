@@ -45,14 +45,13 @@ export interface RunNotice {
 
 export interface RunOptions {
   readonly io: RunIo;
-  /** The run whose staged result this one starts from. */
-  readonly on?: RunId;
   /** Called when the run is in the store, before anything is started. What it throws ends the run. */
   readonly onRecorded?: (run: RecordedRun) => void;
   /** Called when the command may start. */
   readonly onReleased?: () => void;
+  /** What it throws is a warning. */
   readonly onNotice?: (notice: RunNotice) => void;
-  /** Sees output as it arrives, without holding it up. */
+  /** Sees output as it arrives, without holding it up. What it throws is a warning, and ends its listening. */
   readonly onOutput?: OutputListener;
 }
 

@@ -6,7 +6,7 @@ import { errnoOf, ProofrunError } from '../core/errors.ts';
 import type { EffectiveJob, PathRule } from '../core/job.ts';
 import { hiddenPatterns, holdsPrivateKey, KEY_HEAD_BYTES, matchHidden, type HiddenPatterns } from '../policy/hidden.ts';
 import { isWithin, literalBase } from '../policy/path-rule.ts';
-import { findMatches, prepareStage } from '../stage/stage-directory.host.ts';
+import { findMatches, prepareStage, type PreparedStage } from '../stage/stage-directory.host.ts';
 import { originWords } from './account.ts';
 import type { LiveRun } from './live-run.ts';
 import { STAGE_RECORD, type OverlayMarkers, type StageRecord } from './stage-record.ts';
@@ -30,8 +30,9 @@ const NOTHING: HiddenPatterns = { literals: [], globs: [], privateKeys: [], exce
 const MOST_NAMED = 5;
 
 /**
- * Makes the layers, walks each root once (preimage, and the names that globs hide), decides what is hidden, and records it beside the layers for the commands
- * that come later. Throws ERR_STAGE_FULL, ERR_STAGE_LAYER, ERR_LAUNCH for a name that has to be hidden and can't be named.
+ * Makes the layers, walks each root once (preimage, and the names that globs hide), decides what is hidden, and records it beside the
+ * layers for the commands that come later. Throws ERR_STAGE_FULL, ERR_STAGE_LAYER, ERR_LAUNCH for a name that has to be hidden and can't be
+ * named.
  */
 export async function prepareStaging(run: Pick<LiveRun, 'parts' | 'job' | 'plan' | 'paths' | 'warnings'>): Promise<Staging> {
   const { job, plan, paths, parts } = run;
@@ -47,7 +48,7 @@ export async function prepareStaging(run: Pick<LiveRun, 'parts' | 'job' | 'plan'
   if (prepared.unreadable.length > 0) {
     run.warnings.push(`directories that can't be read, so that a change below them is always a conflict: ${named(prepared.unreadable)}`);
   }
-  refuseUnnameable(prepared.unnameable, prepared.roots);
+  refuseUnnameable(prepared, job);
 
   const others = await matchesElsewhere(shim, job, globs);
   const found = hiddenOf([...prepared.matches, ...others], job);
@@ -136,7 +137,7 @@ function hiddenPath(path: string, rule: PathRule, job: EffectiveJob): HiddenPath
 }
 
 /** The beginning of a regular file; empty when there is none to read. Never blocks on a FIFO. */
-function readHead(path: string): Uint8Array {
+function readHead(path: string | Buffer): Uint8Array {
   let fd: number;
   try {
     fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
@@ -156,13 +157,17 @@ function readHead(path: string): Uint8Array {
   }
 }
 
-function refuseUnnameable(unnameable: readonly { readonly root: number; readonly path: string }[], roots: readonly StagedRoot[]): void {
-  const [first] = unnameable;
-  if (first === undefined) return;
-  throw new ProofrunError('ERR_LAUNCH', {
-    message: `a name below ${roots[first.root]?.root ?? 'the workspace'} that would have to be hidden isn't UTF-8: ${JSON.stringify(Buffer.from(first.path, 'base64').toString('latin1'))}${unnameable.length > 1 ? ` and ${unnameable.length - 1} more` : ''}`,
-    hint: 'rename it, or leave out the rule that hides it',
-  });
+/** A name that isn't UTF-8 can't be named to an executor: one that has to be hidden keeps the job from starting. */
+function refuseUnnameable({ unnameable, roots }: Pick<PreparedStage, 'unnameable' | 'roots'>, job: EffectiveJob): void {
+  for (const { root, path } of unnameable) {
+    const bytes = Buffer.concat([Buffer.from(`${roots[root]?.root ?? ''}/`), Buffer.from(path, 'base64')]);
+    const [match] = matchHidden([bytes.toString('utf8')], job);
+    if (match === undefined || (match.needsContent && !holdsPrivateKey(readHead(bytes)))) continue;
+    throw new ProofrunError('ERR_LAUNCH', {
+      message: `a name that has to be hidden (${hiddenPath('', match.rule, job).rule}) is not UTF-8: ${JSON.stringify(bytes.toString('latin1'))}`,
+      hint: 'rename it, or leave out the rule that hides it',
+    });
+  }
 }
 
 function named(paths: readonly string[]): string {

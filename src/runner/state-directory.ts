@@ -8,8 +8,9 @@ export interface StatePlaceFacts {
 }
 
 /**
- * The state directory: `$XDG_STATE_HOME/proofrun`, else `~/.local/state/proofrun` (XDG Base Directory Specification 0.8: a relative value is ignored). The home is the
- * user database's and not `$HOME`: under `sudo` that may be somebody else's. There is no variable of Proofrun's own: a caller of the library passes `stateDirectory`.
+ * The state directory: `$XDG_STATE_HOME/proofrun`, else `~/.local/state/proofrun` (XDG Base Directory Specification 0.8: a relative value
+ * is ignored). The home is the user database's and not `$HOME`: under `sudo` that may be somebody else's. There is no variable of
+ * Proofrun's own: a caller of the library passes `stateDirectory`.
  */
 export function stateDirectoryOf(facts: StatePlaceFacts): string {
   const chosen = facts.env.XDG_STATE_HOME;

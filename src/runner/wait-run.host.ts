@@ -14,28 +14,40 @@ const AGAIN_MS = 25;
 /** For how long a request of a person is repeated before it is given up. */
 const PATIENCE_MS = 5000;
 
-export interface WaitOptions {
-  /** Streams whose output is handed over, from the beginning. */
-  readonly streams?: readonly OutputStream[];
-  readonly onOutput?: ControlCall['onOutput'];
-  readonly abort?: AbortSignal;
+/**
+ * Resolves to the run when it is over; one whose owner dies meanwhile is reconciled. Rejects when aborted, and with ERR_RUN_NOT_FOUND when
+ * it was pruned.
+ */
+export async function waitForRun(parts: RunnerParts, runId: RunId, abort?: AbortSignal): Promise<StoredRun> {
+  return (await converse(parts, runId, { request: { op: 'wait' }, ...(abort === undefined ? {} : { abort }) })).run;
 }
 
-/** Resolves to the run when it is over; one whose owner dies meanwhile is reconciled. Rejects when aborted, and with ERR_RUN_NOT_FOUND when it was pruned. */
-export async function waitForRun(parts: RunnerParts, runId: RunId, options: WaitOptions = {}): Promise<StoredRun> {
-  const { streams, onOutput, abort } = options;
-  const request: ControlRequest = streams === undefined ? { op: 'wait' } : { op: 'follow', streams };
+export interface FollowedRun {
+  readonly run: StoredRun;
+  /** False: it was over before it could be followed, and nothing was handed over. */
+  readonly followed: boolean;
+}
+
+/** As waitForRun, with the output of these streams from the beginning. */
+export async function followRun(
+  parts: RunnerParts,
+  runId: RunId,
+  streams: readonly OutputStream[],
+  onOutput: NonNullable<ControlCall['onOutput']>,
+): Promise<FollowedRun> {
+  return await converse(parts, runId, { request: { op: 'follow', streams }, onOutput });
+}
+
+async function converse(parts: RunnerParts, runId: RunId, call: ControlCall): Promise<FollowedRun> {
+  let followed = false;
   for (;;) {
     const run = readRun(parts, runId);
-    if (run.lease === null) return run;
-    const outcome = await callOwner(runPaths(parts.stateDirectory, runId).directory, {
-      request,
-      ...(onOutput === undefined ? {} : { onOutput }),
-      ...(abort === undefined ? {} : { abort }),
-    });
+    if (run.lease === null) return { run, followed };
+    const outcome = await callOwner(runPaths(parts.stateDirectory, runId).directory, call);
+    followed ||= outcome.kind !== 'absent';
     if (outcome.kind === 'done') continue;
     if (livenessOf(run.lease.owner) === 'dead') await reconcile(parts);
-    else await delay(AGAIN_MS, undefined, abort === undefined ? {} : { signal: abort });
+    else await delay(AGAIN_MS, undefined, call.abort === undefined ? {} : { signal: call.abort });
   }
 }
 

@@ -1,9 +1,9 @@
 import type { PathRule } from '../core/job.ts';
 
 /**
- * What a native walk of `root` has to look for, so that nothing a glob hides is missed: names (matched against the last part of a path), or with a slash
- * paths beneath the root in which `*` crosses slashes. A superset: everything that isn't a plain character becomes `*`, since the walk counts bytes
- * where a glob counts characters. The caller asks the globs again.
+ * What a native walk of `root` has to look for, so that nothing a glob hides is missed: names (matched against the last part of a path), or
+ * with a slash paths beneath the root in which `*` crosses slashes. A superset: everything that isn't a plain character becomes `*`, since
+ * the walk counts bytes where a glob counts characters. The caller asks the globs again.
  */
 export function walkPatterns(globs: readonly Pick<PathRule, 'pattern'>[], root: string): readonly string[] {
   return [...new Set(globs.flatMap((glob) => patternOf(glob.pattern, root)))];
@@ -29,7 +29,9 @@ function beneathRoot(segments: readonly string[], root: readonly string[]): stri
   }
   const rest = segments.slice(root.length);
   if (rest.length === 0) return undefined;
-  return rest.join('/').replaceAll(/\*(?:\/\*)*/g, '*');
+  const joined = rest.join('/').replaceAll(/\*(?:\/\*)*/g, '*');
+  // Without a slash the walk would take it for the pattern of a name.
+  return rest.length === 1 || joined.includes('/') ? joined : '*';
 }
 
 /** Plain characters stay (escaped for fnmatch(3)); wild ones, sets and alternatives become `*`. */

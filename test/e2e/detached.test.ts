@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { jobCommand } from '../support/job-command.host.ts';
-import { jobLab, processesWith, runsOf, type JobLab } from '../support/job-lab.host.ts';
+import { jobLab, processesWith, runsOf, untilOutput, type JobLab } from '../support/job-lab.host.ts';
 import { asUser, describeUsers } from '../support/users.host.ts';
 
 /** A command that says that it runs, and goes on until a file appears in its workspace's private /tmp, or it is ended. */
@@ -45,7 +45,7 @@ describeUsers('job run -d', (user) => {
         '-w',
         'sh',
         '-c',
-        `"${node}" "${job ?? ''}" run -d --safe -- sh -c 'trap "go=1" USR1; while [ -z "$go" ]; do sleep 0.02; done; echo end > end.txt' & wait; kill -HUP 0`,
+        `"${node}" "${job ?? ''}" run -d --safe -- sh -c 'trap "go=1" USR1; echo begun; while [ -z "$go" ]; do :; done; echo end > end.txt' & wait; kill -HUP 0`,
       ],
       { cwd: lab.workspace, env: lab.env },
     );
@@ -57,6 +57,7 @@ describeUsers('job run -d', (user) => {
       .split(' ');
     expect(Number(fields[3])).toBe(supervisor);
     expect(Number(fields[4])).toBe(0);
+    await untilOutput(lab, id);
     expect((await lab.job(['kill', '--signal', 'USR1', id])).code).toBe(0);
     expect((await lab.job(['wait', id])).code).toBe(0);
     expect(await runsOf(lab)).toMatchObject([{ id, state: 'finished', stage_state: 'staged' }]);
@@ -65,11 +66,13 @@ describeUsers('job run -d', (user) => {
   test('stop asks, and ends what does not go; kill ends at once; a signal reaches the command', async () => {
     const lab = jobLab(user);
     const polite = await startDetached(lab, UNTIL_STOPPED);
+    await untilOutput(lab, polite);
     const stopped = await lab.job(['stop', polite]);
     expect(stopped.stderr).toBe('');
     expect(stopped.stdout).toBe(`${polite}: exit 9\n`);
 
     const deaf = await startDetached(lab, 'trap "" TERM; echo begun; while :; do sleep 0.05; done');
+    await untilOutput(lab, deaf);
     const ended = await lab.job(['stop', deaf, '--timeout', '200ms']);
     expect(ended.stdout).toBe(`${deaf}: SIGKILL\n`);
 
@@ -79,6 +82,7 @@ describeUsers('job run -d', (user) => {
     expect(processesWith(`sleep\0${marker}`)).toEqual([]);
 
     const signalled = await startDetached(lab, 'trap "exit 12" USR1; echo begun; while :; do sleep 0.05; done');
+    await untilOutput(lab, signalled);
     expect((await lab.job(['kill', signalled, '--signal', 'USR1'])).code).toBe(0);
     expect((await lab.job(['wait', signalled])).code).toBe(12);
     expect((await lab.job(['stop', signalled])).code).toBe(207);
@@ -91,6 +95,7 @@ describeUsers('job run -d', (user) => {
     const impatient = await lab.job(['wait', id, '--timeout', '150ms']);
     expect(impatient.code).toBe(124);
     expect(await runsOf(lab)).toMatchObject([{ id, state: 'running' }]);
+    await untilOutput(lab, id);
     const follow = lab.job(['logs', id, '--follow']);
     await lab.job(['stop', id]);
     expect((await follow).stdout).toBe('begun\nstopping\n');

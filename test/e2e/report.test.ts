@@ -62,7 +62,7 @@ describeUsers('status, diff and verify', (user) => {
     expect((await lab.job(['run', '--safe', '-q', '--', 'sh', '-c', 'mkdir -p .husky; echo hook > .husky/pre-commit; echo 1 > a'])).code).toBe(0);
     const refused = await lab.job(['apply', 'last', '--all']);
     expect(refused.code).toBe(205);
-    expect(refused.stderr).toContain('     job apply last --allow-exec .husky/pre-commit\n');
+    expect(refused.stderr).toContain('     job apply last --all --allow-exec .husky/pre-commit\n');
     expect(lab.tree()).toEqual([]);
     const suggested = /^all 2: job (.*)$/m.exec((await lab.job(['status', '--review'])).stdout)?.[1];
     expect(suggested).toBe('apply last --allow-exec .husky/pre-commit');

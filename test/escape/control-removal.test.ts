@@ -10,7 +10,7 @@ import { users } from '../support/accounts.ts';
 import { apart, NativeDriver, NativeLab, type LabRun } from '../support/native-lab.host.ts';
 import { compileText } from '../support/native-programs.host.ts';
 import { REMOVALS, type Removal } from '../support/native-removals.ts';
-import { describeUsers, type TestUser } from '../support/users.host.ts';
+import { describeUsers } from '../support/users.host.ts';
 
 /** Keeps bubblewrap from setting no_new_privs, and nothing else. */
 const PRELOAD = `

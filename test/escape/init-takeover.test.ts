@@ -22,8 +22,9 @@ describeUsers('taking over PID 1 of the sandbox', (user) => {
       const { stdout, levels } = await lab.inside(words);
       const met = outcomes(stdout);
       expect(Object.keys(met).length).toBeGreaterThan(0);
-      for (const [attempt, outcome] of Object.entries(met))
-        {expect([attempt, attempt.includes('/fd/') ? ABSENT : REFUSED]).toEqual([attempt, expect.arrayContaining([outcome])]);}
+      for (const [attempt, outcome] of Object.entries(met)) {
+        expect([attempt, attempt.includes('/fd/') ? ABSENT : REFUSED]).toEqual([attempt, expect.arrayContaining([outcome])]);
+      }
       expect(levels?.subprocess).toBe('enforced');
     }
   });

@@ -115,7 +115,7 @@ describeUsers('mounts below the workspace', (user) => {
     mkdirSync(join(at.workspace, 'mounted'));
     const through = apart(user, '/bin/sh', '-c', `mount -t tmpfs none ${join(at.workspace, 'mounted')} && cd ${at.workspace} && exec "$@"`, 'sh');
     if (through === undefined) skip('only root can mount there');
-    const [first = '', ...rest] = [...(through ?? []), ...jobCommand(user), 'run', '--safe', '--', 'echo', 'started'];
+    const [first, ...rest] = [...(through ?? []), ...jobCommand(user), 'run', '--safe', '--', 'echo', 'started'];
     const ended = await asUser({ ...user, uid: process.getuid?.() ?? 0 }, [first, ...rest], { cwd: '/', env: at.env });
     expect([ended.code, ended.stdout]).toEqual([203, '']);
     expect(ended.stderr).toContain('--workspace DIR');

@@ -5,7 +5,8 @@ import { DIMENSIONS, type Dimension } from '../../src/core/dimension.ts';
 import type { ExecutorCapabilities } from '../../src/core/plan.ts';
 import { users } from '../support/accounts.ts';
 import { apart, NativeDriver, NativeLab } from '../support/native-lab.host.ts';
-import { buildVariant, HARMLESS_VARIANT, SHIM_VARIANTS, type ShimVariant } from '../support/native-shims.host.ts';
+import { buildVariant } from '../support/native-shims.host.ts';
+import { HARMLESS_VARIANT, SHIM_VARIANTS, type ShimVariant } from '../support/native-variants.ts';
 import { describeUsers } from '../support/users.host.ts';
 
 const ASKED = DIMENSIONS.filter((dimension) => dimension !== 'models' && dimension !== 'tools');
@@ -64,7 +65,7 @@ describeUsers('a shim that was built to install something else', (user) => {
     expect(report.killed).toHaveLength(1);
   });
 
-  test(HARMLESS_VARIANT.how, async () => {
+  test('no_new_privs is left to bubblewrap', async () => {
     const { report, levels } = await attempt(HARMLESS_VARIANT, 'safe');
     expect([report.error, report.unmet, levels]).toEqual([undefined, [], without([])]);
   });

@@ -5,8 +5,9 @@ import { expect, test } from 'vitest';
 import { jobLab, type JobLab } from '../support/job-lab.host.ts';
 import { outcomes, plantAttack } from '../support/native-attack.host.ts';
 import { spawnAs, describeUsers } from '../support/users.host.ts';
-import { buildVariant, SHIM_VARIANTS } from '../support/native-shims.host.ts';
 import { NativeDriver, NativeLab } from '../support/native-lab.host.ts';
+import { buildVariant } from '../support/native-shims.host.ts';
+import { SHIM_VARIANTS } from '../support/native-variants.ts';
 
 interface Held {
   readonly input: string;

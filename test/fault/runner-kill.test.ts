@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { existsSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { POINTS, type Point } from '../../src/runner/points.ts';
@@ -54,6 +54,42 @@ describeUsers('kill -9 of the command line', (user) => {
       expect(lab.tree()).toEqual(['new.txt', 'old.txt']);
     });
   }
+
+  for (const point of ['released', 'running', 'exited'] as const) {
+    test(`at ${point}, with an executor whose processes nothing else would end`, async () => {
+      const lab = jobLab(user);
+      const marker = `301.${randomBytes(4).readUInt32LE()}`;
+      const running = spawnAnnouncing(lab, [
+        'run',
+        '--executor',
+        'host',
+        '--',
+        'sh',
+        '-c',
+        `sleep ${marker} & sleep ${marker} & ${point === 'exited' ? 'exit 0' : 'wait'}`,
+      ]);
+      await running.reach(point);
+      running.child.kill('SIGKILL');
+      expect(await runsOf(lab)).toMatchObject([{ state: 'interrupted' }]);
+      expect(processesWith(marker)).toEqual([]);
+    });
+  }
+
+  test('a job that is refused: the directory gets its name, or goes', async () => {
+    const lab = jobLab(user);
+    const refused = spawnAnnouncing(lab, ['run', '--safe', '--executor', 'host', '--', 'true']);
+    await refused.reach('recorded');
+    refused.child.kill('SIGKILL');
+    const [run] = await runsOf(lab);
+    expect(run).toMatchObject({ state: 'refused' });
+    expect((await lab.job(['verify', run?.id ?? ''])).code).toBe(0);
+    // What a process leaves that dies before the store has the run.
+    const orphan = join(lab.state, 'claimed', 'run-00000000000000000000000000.4194303.1');
+    mkdirSync(orphan, { recursive: true, mode: 0o700 });
+    for (const path of [join(lab.state, 'claimed'), orphan]) chownSync(path, user.uid, user.gid);
+    await runsOf(lab);
+    expect(existsSync(orphan)).toBe(false);
+  });
 
   test('a second job ls changes nothing more', async () => {
     const lab = jobLab(user);

@@ -83,7 +83,12 @@ const STATE = '/home/ana/.local/state/proofrun';
 const RUN = `${STATE}/runs/run-01KC4Q8ZV5J4Q7W9X2N6T8R3MA`;
 const WORKSPACE = '/home/ana/src/shop';
 
-function requestOf(job: Partial<NativeJob>, user: 'root' | 'user', hidden: readonly string[] = [], io: LaunchRequest['io'] = { kind: 'pipes', stdin: 'none' }): LaunchRequest {
+function requestOf(
+  job: Partial<NativeJob>,
+  user: 'root' | 'user',
+  hidden: readonly string[] = [],
+  io: LaunchRequest['io'] = { kind: 'pipes', stdin: 'none' },
+): LaunchRequest {
   const plan = planOf({ argv: ['npm', 'test'], workspace: WORKSPACE, home: '/home/ana', mode: 'safe', ...job }, capabilities(user));
   return {
     plan,
@@ -176,7 +181,14 @@ describe('the lowering', () => {
       hiddenPresent: hidden,
       masks: new Map([
         ...factsOf({}).masks,
-        [WORKSPACE, { directories: ['certs', 'shared'], whiteouts: ['.env', 'certs/dev.key'], shadow: { directories: [{ path: 'shared', mode: 0o775 }], files: [{ path: 'shared/a', mode: 0o664 }], notWritable: [] } }],
+        [
+          WORKSPACE,
+          {
+            directories: ['certs', 'shared'],
+            whiteouts: ['.env', 'certs/dev.key'],
+            shadow: { directories: [{ path: 'shared', mode: 0o775 }], files: [{ path: 'shared/a', mode: 0o664 }], notWritable: [] },
+          },
+        ],
       ]),
       agentSockets: ['/run/user/1000/bus'],
     });
@@ -186,8 +198,16 @@ describe('the lowering', () => {
 
   test('an ordinary user, default mode, public network, real home, a direct share and a write denial', async () => {
     const facts = factsOf({
-      projected: { entries: [...SYSTEM.entries, { kind: 'directory', path: '/srv' }, { kind: 'tree', path: '/srv/data', bind: true }, { kind: 'file', path: '/swapfile' }], skipped: [] },
-      masks: new Map([['/home/ana', { directories: ['.local', '.local/state'], whiteouts: ['.local/state/proofrun'], shadow: { directories: [], files: [], notWritable: [] } }]]),
+      projected: {
+        entries: [...SYSTEM.entries, { kind: 'directory', path: '/srv' }, { kind: 'tree', path: '/srv/data', bind: true }, { kind: 'file', path: '/swapfile' }],
+        skipped: [],
+      },
+      masks: new Map([
+        [
+          '/home/ana',
+          { directories: ['.local', '.local/state'], whiteouts: ['.local/state/proofrun'], shadow: { directories: [], files: [], notWritable: [] } },
+        ],
+      ]),
       directShares: [`${WORKSPACE}/dist`],
       writeDenied: [{ path: `${WORKSPACE}/.git/hooks`, directory: true }],
       outside: [],
@@ -197,18 +217,27 @@ describe('the lowering', () => {
     await expect(formatLowering(lower(requestOf(job, 'user'), facts, NAMES))).toMatchFileSnapshot(join(import.meta.dirname, 'bwrap-user-default.txt'));
   });
 
-  test("root in its own workspace, --safe, with control groups", async () => {
+  test('root in its own workspace, --safe, with control groups', async () => {
     const facts = factsOf({ caller: ROOT, job: ROOT, asRoot: true, closedByBubblewrap: ['sysrq-trigger', 'irq', 'bus'], inheritedFilters: 1 });
     const names = { ...NAMES, cgroupProcs: ['/sys/fs/cgroup/memory/proofrun/run/cgroup.procs', '/sys/fs/cgroup/pids/proofrun/run/cgroup.procs'] };
     const limits = { ...LIMITS, memoryBytes: 2 << 30, cpus: 2 };
     const expected = { memory_limit: 2 << 30, swap_limit: 0, process_limit: 512, cpu_limit: 2 };
-    await expect(formatLowering(lower(requestOf({ limits }, 'root'), facts, names, expected))).toMatchFileSnapshot(join(import.meta.dirname, 'bwrap-root-safe.txt'));
+    await expect(formatLowering(lower(requestOf({ limits }, 'root'), facts, names, expected))).toMatchFileSnapshot(
+      join(import.meta.dirname, 'bwrap-root-safe.txt'),
+    );
   });
 
   test('root in a workspace of somebody else, --safe, on a terminal', async () => {
-    const facts = factsOf({ caller: ROOT, job: { uid: 1000, gid: 1000, groups: [1000, 27] }, asRoot: true, closedByBubblewrap: ['sysrq-trigger', 'irq', 'bus'] });
+    const facts = factsOf({
+      caller: ROOT,
+      job: { uid: 1000, gid: 1000, groups: [1000, 27] },
+      asRoot: true,
+      closedByBubblewrap: ['sysrq-trigger', 'irq', 'bus'],
+    });
     const request = requestOf({}, 'root', [], { kind: 'terminal' });
-    await expect(formatLowering(lower(request, facts, { ...NAMES, terminal: { rows: 24, columns: 80 } }))).toMatchFileSnapshot(join(import.meta.dirname, 'bwrap-root-for-user.txt'));
+    await expect(formatLowering(lower(request, facts, { ...NAMES, terminal: { rows: 24, columns: 80 } }))).toMatchFileSnapshot(
+      join(import.meta.dirname, 'bwrap-root-for-user.txt'),
+    );
   });
 
   test('is pure: the same facts give the same list, and the order of nothing depends on the machine', () => {

@@ -112,6 +112,14 @@ export interface RunLine {
   readonly bundle: { readonly path: string } | null;
 }
 
+/** Resolves when a detached run has said something: its command has begun, and has set its traps. */
+export async function untilOutput(lab: JobLab, id: string): Promise<void> {
+  const follower = lab.spawn(['logs', id, '--follow'], { stdio: ['ignore', 'pipe', 'ignore'] });
+  await new Promise((resolve) => follower.stdout?.once('data', resolve));
+  follower.kill('SIGKILL');
+  await new Promise((resolve) => follower.once('close', resolve));
+}
+
 /** A command of `job` that stops at each named point of its runs and says so. */
 export interface AnnouncingJob {
   readonly child: ChildProcess;

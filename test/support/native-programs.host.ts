@@ -40,5 +40,3 @@ export function compileText(name: string, text: string, flags: readonly string[]
   chmodSync(output, 0o755);
   return output;
 }
-
-export const hasCompiler = spawnSync('cc', ['--version'], { stdio: 'ignore' }).status === 0;

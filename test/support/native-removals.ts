@@ -1,8 +1,7 @@
 import { symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import type { NativeLowering } from '../../executors/native/lower.ts';
-import { CLONE, MOUNT, PROBE, RIGHT, type InnerSetting, type OuterOperation } from '../../executors/shim/protocol.ts';
-import { buildFilter } from '../../executors/shim/seccomp/index.ts';
+import { CLONE, MOUNT, RIGHT, type InnerSetting, type OuterOperation } from '../../executors/shim/protocol.ts';
 import type { Dimension } from '../../src/core/dimension.ts';
 import type { ControlId } from '../../src/core/plan.ts';
 
@@ -74,7 +73,7 @@ function operations<K extends OuterOperation['op']>(
     if (operation.op !== kind) return [operation];
     const changed = change(operation as Operation<K>);
     if (changed !== operation) met++;
-    return changed === undefined ? [] : changed;
+    return changed ?? [];
   });
   if (met === 0) throw new Error(`the lowering has no operation ${kind} to change`);
   return { ...install, operations: next };

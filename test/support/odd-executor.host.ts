@@ -18,7 +18,8 @@ export const CLAIMS_EVERYTHING: ExecutorCapabilities = {
 };
 
 /**
- * A backend that claims every control and runs the command on the host: its sessions are real ones, changed by `change`. `launch`: instead of a session.
+ * A backend that claims every control and runs the command on the host: its sessions are real ones, changed by `change`. `launch`: instead
+ * of a session.
  */
 export function oddExecutor(
   behaviour: { readonly change?: (session: Session) => Session; readonly launch?: (request: LaunchRequest) => Promise<Session> } = {},

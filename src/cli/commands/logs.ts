@@ -1,8 +1,8 @@
 import type { RunBundle } from '../../core/bundle.ts';
-import { OUTPUT_KEPT_BYTES, OUTPUT_STREAMS, readKept, type OutputStream } from '../../runner/kept-output.host.ts';
+import { OUTPUT_KEPT_BYTES, OUTPUT_STREAMS, readKept, type KeptText, type OutputStream } from '../../runner/kept-output.host.ts';
 import { readRunBundle } from '../../runner/run-bundle.host.ts';
 import { runPaths } from '../../runner/state-directory.ts';
-import { waitForRun } from '../../runner/wait-run.host.ts';
+import { followRun } from '../../runner/wait-run.host.ts';
 import type { StoredRun } from '../../store/index.ts';
 import type { ParsedArgs } from '../command.ts';
 import type { CliContext } from '../context.ts';
@@ -19,32 +19,37 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     const found = await runs.find(args.words[0]);
     const shown = new ShownOutput(context);
     if (flags.follow === true && found.lease !== null) {
-      await waitForRun(runs.runner.parts, found.id, { streams, onOutput: (answer) => shown.answer(answer) });
+      const { run: ended, followed } = await followRun(runs.runner.parts, found.id, streams, (answer) => shown.answer(answer));
+      if (!followed) await showKept(runs, ended, streams, shown);
       return 0;
     }
-    const texts = await keptTexts(runs, found, streams);
     if (flags.json === true) {
-      for (const text of texts) {
+      for (const text of await keptTexts(runs, found, streams)) {
         context.stdout.write(
           jsonLine({
             stream: text.stream,
+            encoding: 'base64',
             head: text.head.toString('base64'),
             tail: text.tail.toString('base64'),
             bytes_total: text.bytesTotal,
-            encoding: 'base64',
           }),
         );
       }
       return 0;
     }
-    for (const text of texts) await shown.kept(text);
+    await showKept(runs, found, streams, shown);
     return 0;
   } finally {
     runs.close();
   }
 }
 
-async function keptTexts(runs: OpenRuns, found: StoredRun, streams: readonly OutputStream[]) {
+/** What is kept of a run, also of one that is over before it could be followed. */
+export async function showKept(runs: OpenRuns, found: StoredRun, streams: readonly OutputStream[], shown: ShownOutput): Promise<void> {
+  for (const text of await keptTexts(runs, found, streams)) await shown.kept(text);
+}
+
+async function keptTexts(runs: OpenRuns, found: StoredRun, streams: readonly OutputStream[]): Promise<readonly KeptText[]> {
   const { stateDirectory } = runs.runner.parts;
   const { directory } = runPaths(stateDirectory, found.id);
   const bundle = found.bundle === null ? undefined : await readRunBundle(stateDirectory, found);

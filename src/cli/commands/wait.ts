@@ -18,7 +18,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     const cancel = timeout === undefined ? undefined : startTimer(timeout, () => impatience.abort());
     let ended: StoredRun;
     try {
-      ended = await waitForRun(runs.runner.parts, found.id, { abort: impatience.signal });
+      ended = await waitForRun(runs.runner.parts, found.id, impatience.signal);
     } catch (error) {
       if (!impatience.signal.aborted) throw error;
       context.stderr.write(`job: ${found.id} is still going\n`);
