@@ -40,11 +40,19 @@ export async function followRun(
 
 async function converse(parts: RunnerParts, runId: RunId, call: ControlCall): Promise<FollowedRun> {
   let followed = false;
+  const counted: ControlCall = {
+    ...call,
+    onOutput: (answer) => {
+      followed = true;
+      return call.onOutput?.(answer);
+    },
+  };
   for (;;) {
     const run = readRun(parts, runId);
     if (run.lease === null) return { run, followed };
-    const outcome = await callOwner(runPaths(parts.stateDirectory, runId).directory, call);
-    followed ||= outcome.kind !== 'absent';
+    const outcome = await callOwner(runPaths(parts.stateDirectory, runId).directory, counted);
+    // An owner that ended before it read the request handed nothing over.
+    followed ||= outcome.kind === 'done';
     if (outcome.kind === 'done') continue;
     if (livenessOf(run.lease.owner) === 'dead') await reconcile(parts);
     else await delay(AGAIN_MS, undefined, call.abort === undefined ? {} : { signal: call.abort });

@@ -169,7 +169,7 @@ if __name__ == '__main__':
     expect((await here(user, lab, 'make -q && ./hello')).stdout).toBe('built\n');
   });
 
-  test('node: worker threads, a server on the own loopback, child processes, a file watcher', async () => {
+  test.skipIf(!present('node'))('node: worker threads, a server on the own loopback, child processes, a file watcher', async () => {
     const lab = jobLab(user);
     lab.write(
       'work.js',

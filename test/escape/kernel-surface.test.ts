@@ -1,9 +1,9 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { chmodSync, chownSync, copyFileSync, existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { jobCommand } from '../support/job-command.host.ts';
 import { jobLab } from '../support/job-lab.host.ts';
-import { AttackLab, outcomes, plantAttack } from '../support/native-attack.host.ts';
+import { AttackLab, attackProgram, outcomes, plantAttack } from '../support/native-attack.host.ts';
 import { apart } from '../support/native-lab.host.ts';
 import { asUser, describeUsers } from '../support/users.host.ts';
 
@@ -118,6 +118,21 @@ describeUsers('what a job can ask of the kernel', (user) => {
     const { stdout } = await lab.inside(['handles', lab.workspace]);
     expect(outcomes(stdout)).toMatchObject({ [`open_by_handle_at ${lab.workspace}`]: 'EPERM' });
     if (user.kind === 'root') expect(outcomes(await lab.outside(['handles', lab.workspace]))).toMatchObject({ [`open_by_handle_at ${lab.workspace}`]: 'ok' });
+  });
+
+  test.skipIf(process.getuid?.() !== 0 || user.kind === 'root')('a setuid program gives its caller nothing', async () => {
+    const path = join(lab.base, 'setuid');
+    copyFileSync(attackProgram(), path);
+    chmodSync(path, 0o4755);
+    const inWorkspace = lab.write('setuid', readFileSync(path));
+    chownSync(inWorkspace, 0, 0);
+    chmodSync(inWorkspace, 0o4755);
+    const own = `${user.uid} ${user.uid}\n`;
+    expect((await lab.run([inWorkspace, 'ids'])).stdout).toBe(own);
+    expect((await lab.run([path, 'ids'], { allowRead: [path] })).stdout).toBe(own);
+    // Control arm: outside it makes its caller root.
+    expect((await asUser(user, [path, 'ids'])).stdout).toBe(`${user.uid} 0\n`);
+    expect((await asUser(user, [inWorkspace, 'ids'])).stdout).toBe(`${user.uid} 0\n`);
   });
 
   const typed = async (command: readonly string[], cwd: string, env: Readonly<Record<string, string>>): Promise<Readonly<Record<string, string>>> => {

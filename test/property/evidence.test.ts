@@ -121,7 +121,7 @@ describe('levels follow from receipts', () => {
 
   it('dropping or altering an owed receipt lowers exactly the dimensions that owe it', () => {
     fc.assert(
-      fc.property(planned, fc.nat(), fc.constantFrom('dropped', 'altered', 'other phase', 'contradicted', 'null'), (controls, which, how) => {
+      fc.property(planned, fc.nat(), fc.constantFrom('dropped', 'altered', 'other phase', 'contradicted', 'null', 'told'), (controls, which, how) => {
         const requirements = requirementsOf(controls);
         const receipts = matching(requirements);
         const target = receipts[which % receipts.length];
@@ -132,6 +132,9 @@ describe('levels follow from receipts', () => {
           if (how === 'dropped') return [];
           if (how === 'altered') return [receipt(id, phase, sampleOf(id).bad)];
           if (how === 'null') return [receipt(id, phase, null)];
+          // An errno that somebody tells is no attempt.
+          if (how === 'told' && sampleOf(id).expect.kind === 'refused') return [receipt(id, phase, one.value, { kind: 'fact' })];
+          if (how === 'told') return [receipt(id, phase, sampleOf(id).bad)];
           // Taken twice, one of them wrong.
           if (how === 'contradicted') return [one, receipt(id, phase, sampleOf(id).bad)];
           return [receipt(id, phase === 'gate' ? 'end' : 'gate', one.value)];
