@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { chmodSync, chownSync, mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, mkdirSync, realpathSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Duplex } from 'node:stream';
 import { ProofrunError, messageOf } from '../../src/core/errors.ts';
@@ -44,6 +44,7 @@ async function launch(request: LaunchRequest, options: NativeExecutorOptions, cg
   if (bubblewrap === undefined) throw new ProofrunError('ERR_LAUNCH', { message: 'bubblewrap is not installed', hint: 'apt-get install bubblewrap' });
   const facts = gatherFacts({ request, bubblewrap, shim: locateShim(options.shim), environment: process.env });
   refuseMounts(request, facts);
+  refuseShares(request, facts);
   const nonce = randomBytes(12).toString('hex');
   prepareScratch(request, facts, nonce);
   const limits = cgroupLimitsOf(request, facts);
@@ -122,6 +123,37 @@ function refuseMounts(request: LaunchRequest, facts: HostFacts): void {
       hint: root === job.home ? 'use --safe, which shows no home' : 'name a workspace without mounts: --workspace DIR',
     });
   }
+}
+
+/** A direct share is the host itself: nothing in it can be hidden, and a link on its way would choose what is written without a stage. */
+function refuseShares(request: LaunchRequest, facts: HostFacts): void {
+  for (const { path } of facts.directShares) {
+    const real = realpathSync(path);
+    if (real !== path) {
+      throw new ProofrunError('ERR_LAUNCH', {
+        message: `${path} can't be shared for writing: a symbolic link leads from there to ${real}`,
+        hint: `name the directory itself: --write-direct ${real}`,
+      });
+    }
+    const state = request.stateDirectory;
+    if (isWithin(state, path) || isWithin(path, state)) {
+      throw new ProofrunError('ERR_LAUNCH', {
+        message: `${path} can't be shared for writing: Proofrun's own records lie ${isWithin(path, state) ? 'above' : 'below'} it, in ${state}`,
+        hint: 'share another directory, or keep the records elsewhere with XDG_STATE_HOME',
+      });
+    }
+    const hidden = facts.hiddenPresent.find((one) => isWithin(one, path));
+    if (hidden !== undefined) {
+      throw new ProofrunError('ERR_LAUNCH', {
+        message: `${path} can't be shared for writing: ${hidden} must stay hidden, and a direct share hides nothing`,
+        hint: `share a directory without it, or let it be read: --allow-read ${hidden}`,
+      });
+    }
+  }
+}
+
+function isWithin(path: string, directory: string): boolean {
+  return path === directory || path.startsWith(directory === '/' ? '/' : `${directory}/`);
 }
 
 function cgroupLimitsOf(request: LaunchRequest, facts: HostFacts): CgroupLimits | undefined {

@@ -58,7 +58,7 @@ export interface HostFacts {
   readonly resolverFile: string | undefined;
   /** Files of profiles that are copied into a private home. */
   readonly homeCopies: readonly { readonly path: string; readonly mode: number }[];
-  readonly directShares: readonly string[];
+  readonly directShares: readonly { readonly path: string; readonly directory: boolean }[];
   /** Caches of profiles: where they are mounted, and our directory that holds them. */
   readonly caches: readonly { readonly path: string; readonly source: string }[];
   /** Literal write denials that exist inside a staged root. */
@@ -414,7 +414,10 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
       const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });
       return facts?.isFile() === true && rule.literal ? [{ path: rule.pattern, mode: facts.mode & 0o777 }] : [];
     }),
-    directShares: permissions.fileWrite.direct.map((rule) => rule.pattern).filter((path) => existsSync(path)),
+    directShares: permissions.fileWrite.direct.flatMap(({ pattern }) => {
+      const facts = statSync(pattern, { throwIfNoEntry: false });
+      return facts === undefined ? [] : [{ path: pattern, directory: facts.isDirectory() }];
+    }),
     caches: (permissions.fileRead.caches ?? []).map(({ path, profile }) => ({
       path,
       source: join(request.stateDirectory, 'caches', profile, cacheName(path)),

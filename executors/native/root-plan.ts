@@ -24,7 +24,7 @@ type Target =
   | { readonly kind: 'tmpfs'; readonly path: string; readonly bytes: number }
   | { readonly kind: 'home'; readonly path: string }
   | { readonly kind: 'stage'; readonly path: string; readonly index: number }
-  | { readonly kind: 'direct'; readonly path: string; readonly source: string };
+  | { readonly kind: 'direct'; readonly path: string; readonly source: string; readonly directory: boolean };
 
 const LONGEST_NAMED_LAYER = 255;
 const within = (path: string, root: string): boolean => path === root || root === '/' || path.startsWith(`${root}/`);
@@ -156,7 +156,7 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
         break;
       }
       case 'direct':
-        makePlace(target.path, false);
+        makePlace(target.path, !target.directory);
         operations.push({ op: 'bind', source: target.source, target: `${places.root}${target.path}`, flags: 0 });
         table.push(formatMount(target.path, typeOf(target.source, facts), ['rw', 'nosuid', 'nodev']));
         writable.push(target.path);
@@ -190,8 +190,8 @@ function collectTargets(request: LaunchRequest, facts: HostFacts): readonly Targ
     { kind: 'tmpfs', path: '/tmp', bytes: tmpBytes },
     { kind: 'home', path: job.home },
     ...request.stage.map((one, index): Target => ({ kind: 'stage', path: one.root, index })),
-    ...facts.directShares.map((path): Target => ({ kind: 'direct', path, source: path })),
-    ...facts.caches.map(({ path, source }): Target => ({ kind: 'direct', path, source })),
+    ...facts.directShares.map(({ path, directory }): Target => ({ kind: 'direct', path, source: path, directory })),
+    ...facts.caches.map(({ path, source }): Target => ({ kind: 'direct', path, source, directory: true })),
     ...facts.writeDenied.map((one): Target => (one.directory ? { kind: 'tree', path: one.path, bind: false } : { kind: 'file', path: one.path })),
   ];
   if (!targets.some((one) => one.path === '/var/tmp')) targets.push({ kind: 'tmpfs', path: '/var/tmp', bytes: tmpBytes });
@@ -223,11 +223,12 @@ function skeletonOperations(targets: readonly Target[], facts: HostFacts, skelet
           within(target.path, other.path) &&
           within(other.path, home),
       )
-    )
-      {continue;}
+    ) {
+      continue;
+    }
     parents(target.path);
     const path = `${skeleton}${target.path.slice(home.length)}`;
-    if (target.kind === 'file') operations.push({ op: 'file', path, mode: 0o644, text: '' });
+    if (target.kind === 'file' || (target.kind === 'direct' && !target.directory)) operations.push({ op: 'file', path, mode: 0o644, text: '' });
     else if (target.kind === 'symlink') operations.push({ op: 'symlink', target: target.target, path });
     else if (!made.has(target.path)) {
       made.add(target.path);

@@ -408,6 +408,6 @@ function readablePaths({ facts, request }: NativeLaunch): readonly ReadablePath[
       .map((one): ReadablePath => ({ path: one.path, access: 'read_only' })),
     ...request.stage.map((one): ReadablePath => ({ path: one.root, access: 'staged' })),
     ...(job.permissions.fileRead.home === 'real' ? [{ path: job.home, access: 'private_writes' } as const] : []),
-    ...facts.directShares.map((path): ReadablePath => ({ path, access: 'direct' })),
+    ...facts.directShares.map(({ path }): ReadablePath => ({ path, access: 'direct' })),
   ];
 }

@@ -168,6 +168,8 @@ function draftResources({ permissions: { resources } }: EffectiveJob, capabiliti
   if (limits.memoryBytes !== undefined) (capabilities.limits.memory ? controls : missing).push('memory_limit');
   if (limits.swapBytes !== undefined && !capabilities.limits.swap) missing.push('swap_limit');
   if (limits.cpus !== undefined) (capabilities.limits.cpus ? controls : missing).push('cpu_limit');
+  // No executor watches the stage while the job runs: a limit that is only found out afterwards is none.
+  if (limits.stageSizeBytes !== undefined) missing.push('stage_size');
   if (limits.wallTimeMs !== undefined) controls.push('wall_time');
   if (limits.tmpSizeBytes !== undefined) controls.push('tmp_size');
   const scope = [

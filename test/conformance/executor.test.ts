@@ -377,8 +377,8 @@ requirement('REQ-29', async (bench) => {
 });
 
 requirement('REQ-30', async (bench) => {
-  // The descendant announces itself, so it is what it is by then.
-  const session = await bench.launch(['/usr/bin/perl', '-e', '$| = 1; if (!fork) { print "$$\\n"; sleep 600 }']);
+  // The command ends only when its descendant has announced itself: the end of the pipe tells.
+  const session = await bench.launch(['/usr/bin/perl', '-e', '$| = 1; pipe(R, W); if (!fork) { print "$$\\n"; close W; sleep 600 } close W; <R>']);
   const lines = lineReader(session.stdout);
   await session.release();
   const pid = Number(await lines.next());

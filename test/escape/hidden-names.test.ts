@@ -1,6 +1,7 @@
 import { chownSync, existsSync, linkSync, lstatSync, mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
+import { containing } from '../support/matching.ts';
 import { jobLab } from '../support/job-lab.host.ts';
 import { NativeLab } from '../support/native-lab.host.ts';
 import { describeUsers } from '../support/users.host.ts';
@@ -56,6 +57,26 @@ describeUsers('what is hidden', (user) => {
     });
     expect(existsSync(target)).toBe(false);
     expect(report.levels?.file_write).toBe('unenforced');
+  });
+
+  test('a symlink in the workspace does not choose what a direct share is', async () => {
+    const victim = lab.directory(join(lab.base, 'victim'));
+    symlinkSync('../victim', join(lab.workspace, 'dist'));
+    lab.directory(join(victim, 'below'));
+    for (const mode of ['safe', 'default'] as const) {
+      for (const share of ['dist', 'dist/below']) {
+        const { error, stdout } = await lab.run(SH('echo x > dist/x; echo x > dist/below/x; echo x > ../victim/x; echo ran'), {
+          mode,
+          direct: [join(lab.workspace, share)],
+        });
+        expect([error?.code, stdout]).toEqual(['ERR_LAUNCH', '']);
+        expect([error?.message, error?.hint]).toEqual([containing(share), containing(victim)]);
+      }
+    }
+    expect(readdirSync(victim, { recursive: true })).toEqual(['below']);
+    // Control arm: the directory itself can be shared.
+    expect((await lab.run(SH(`echo x > ${victim}/x; cat ${victim}/x`), { direct: [victim] })).stdout).toBe('x\n');
+    expect(readdirSync(victim).sort()).toEqual(['below', 'x']);
   });
 
   test('limit: another name of a hidden file is not covered, and the scope says so', async () => {

@@ -1,4 +1,7 @@
+import { chownSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
+import { users } from '../support/accounts.ts';
 import { AttackLab, outcomes } from '../support/native-attack.host.ts';
 import { describeUsers } from '../support/users.host.ts';
 
@@ -27,6 +30,25 @@ describeUsers('taking over PID 1 of the sandbox', (user) => {
       }
       expect(levels?.subprocess).toBe('enforced');
     }
+  });
+
+  const { user: ordinary } = users();
+  test.skipIf(user.kind !== 'root' || typeof ordinary === 'string')("fails as well when root runs a job for somebody else's workspace", async () => {
+    if (typeof ordinary === 'string') return;
+    const other = new AttackLab(user, ordinary);
+    for (const words of ATTEMPTS) {
+      const { stdout } = await other.inside(words);
+      for (const [attempt, outcome] of Object.entries(outcomes(stdout))) {
+        expect([attempt, attempt.includes('/fd/') ? ABSENT : REFUSED]).toEqual([attempt, expect.arrayContaining([outcome])]);
+      }
+    }
+    expect((await other.inside(['ids'])).stdout).toBe(`${ordinary.uid} ${ordinary.uid}\n`);
+    // Root's own file outside and inside the workspace is as closed as it is to that user.
+    other.write('root-only', 'canary\n', 0o600);
+    chownSync(join(other.workspace, 'root-only'), 0, 0);
+    const read = await other.run(['/bin/sh', '-c', 'cat root-only; echo end']);
+    expect(read.stdout).toBe('end\n');
+    await other.dispose();
   });
 
   test('control arm: the same attempts on a process of the same user outside succeed', async () => {

@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, mkdirSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { jobCommand } from '../support/job-command.host.ts';
@@ -88,6 +88,63 @@ describeUsers('files of another user or group', (user) => {
       expect(readFileSync(join(lab.workspace, 'own-file'), 'utf8')).toBe('foreign file\n');
     },
   );
+});
+
+describeUsers('direct shares', (user) => {
+  const lab = new NativeLab(user);
+  afterAll(() => lab.dispose());
+
+  test('files and directories are the host itself, wherever they lie, and nothing beside them is', async () => {
+    const outside = lab.directory(join(lab.base, 'outside'));
+    const shares = [
+      lab.write('in-file', 'a\n'),
+      lab.write(join(outside, 'file'), 'b\n'),
+      lab.write(join(lab.home, 'deep/file'), 'c\n'),
+      lab.directory(join(lab.workspace, 'in-dir')),
+    ];
+    lab.write(join(outside, 'beside'), 'canary\n');
+    const [inFile, outFile, homeFile, inDirectory] = shares;
+    const script = `for f in ${inFile} ${outFile} ${homeFile}; do echo written >> $f; done; echo new > ${inDirectory}/new; cat ${outside}/beside; echo x > ${outside}/more; echo x > staged; echo end`;
+    const report = await lab.run(['/bin/sh', '-c', script], { direct: shares });
+    expect([report.error, report.unmet, report.stdout]).toEqual([undefined, [], 'end\n']);
+    expect([inFile, outFile, homeFile].map((path) => readFileSync(path ?? '', 'utf8'))).toEqual(['a\nwritten\n', 'b\nwritten\n', 'c\nwritten\n']);
+    expect([readdirSync(inDirectory ?? ''), readdirSync(outside).sort(), report.staged]).toEqual([['new'], ['beside', 'file'], ['staged']]);
+  });
+});
+
+describeUsers('a direct share that can not be', (user) => {
+  test.each(['--safe', undefined])('hides nothing, so it is refused where something has to stay hidden (%s)', async (mode) => {
+    const lab = jobLab(user);
+    lab.write('certs/.env', 'canary\n');
+    const flags = mode === undefined ? ['--deny-read', 'certs/.env'] : [mode];
+    const ran = await lab.job(['run', ...flags, '--write-direct', 'certs', '--', 'cat', 'certs/.env']);
+    expect([ran.code, ran.stdout]).toEqual([203, '']);
+    expect(ran.stderr).toContain('certs/.env must stay hidden');
+    // Control arm: a directory beside it.
+    lab.write('dist/file', 'x\n');
+    expect(
+      (await lab.job(['run', ...flags, '-q', '--write-direct', 'dist', '--', 'sh', '-c', 'echo y > dist/file; cat certs/.env || echo hidden'])).stdout,
+    ).toBe('hidden\n');
+    expect(readFileSync(join(lab.workspace, 'dist/file'), 'utf8')).toBe('y\n');
+  });
+
+  test.each(['--safe', undefined])('is refused where our own records lie (%s)', async (mode) => {
+    const lab = jobLab(user);
+    for (const share of [lab.base, join(lab.base, 'state'), lab.state, join(lab.state, 'runs')]) {
+      const ran = await lab.job([
+        'run',
+        ...(mode === undefined ? [] : [mode]),
+        '--write-direct',
+        share,
+        '--',
+        'sh',
+        '-c',
+        `echo x > ${share}/planted; echo ran`,
+      ]);
+      expect([ran.code === 0, ran.stdout]).toEqual([false, '']);
+    }
+    expect(lab.tree(lab.base).filter((name) => name.includes('planted'))).toEqual([]);
+  });
 });
 
 describeUsers('mounts below the workspace', (user) => {

@@ -208,7 +208,10 @@ describe('the lowering', () => {
           { directories: ['.local', '.local/state'], whiteouts: ['.local/state/proofrun'], shadow: { directories: [], files: [], notWritable: [] } },
         ],
       ]),
-      directShares: [`${WORKSPACE}/dist`],
+      directShares: [
+        { path: `${WORKSPACE}/dist`, directory: true },
+        { path: '/srv/log/file', directory: false },
+      ],
       writeDenied: [{ path: `${WORKSPACE}/.git/hooks`, directory: true }],
       outside: [],
       closedProc: ['sys'],
