@@ -111,11 +111,21 @@ function prepareScratch(request: LaunchRequest, facts: HostFacts, nonce: string)
   writeFileSync(join(request.scratch, `outside-${nonce}`), 'not for the job\n', { mode: 0o644 });
 }
 
+/** Places of the host that no sandbox shows. */
+const MADE_ANEW = ['/dev', '/proc', '/sys'];
+
 /** overlayfs can't have mounts below its lower directory for an ordinary user, and would show empty directories there for root. */
 function refuseMounts(request: LaunchRequest, facts: HostFacts): void {
   const { job } = request.plan;
   const roots = [...request.stage.map((one) => one.root), ...(job.permissions.fileRead.home === 'real' ? [job.home] : [])];
   for (const root of roots) {
+    const place = MADE_ANEW.find((one) => root === one || root.startsWith(`${one}/`));
+    if (place !== undefined) {
+      throw new ProofrunError('ERR_LAUNCH', {
+        message: `${root} lies in ${place}, which the sandbox makes anew`,
+        hint: 'name a workspace elsewhere: --workspace DIR',
+      });
+    }
     const inside = mountsInside(root, facts.mounts).filter((path) => !request.stage.some((one) => one.root === path));
     if (inside.length === 0) continue;
     throw new ProofrunError('ERR_LAUNCH', {

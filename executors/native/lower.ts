@@ -215,9 +215,9 @@ function lowerProcesses(lowering: Lowering, request: LaunchRequest, facts: HostF
   lowering.equals('tree_killed', 'end.init_gone', 'gone', 'end');
   lowering.fact('session_keyring', 'keyring.session', { kind: 'differs', from: 'inherited' });
   const socket = join(request.scratch, 'probe.sock');
-  if (socket.length <= LONGEST_SOCKET_PATH)
-    {lowering.probe('agent_sockets', 'probe.socket.agents', PROBE.unix, socket, [], ['ENOENT', 'ECONNREFUSED', 'EACCES']);}
-  else lowering.probe('agent_sockets', 'probe.socket.agents', PROBE.open, socket, [O_PATH], ['ENOENT']);
+  if (socket.length <= LONGEST_SOCKET_PATH) {
+    lowering.probe('agent_sockets', 'probe.socket.agents', PROBE.unix, socket, [], ['ENOENT', 'ECONNREFUSED', 'EACCES']);
+  } else lowering.probe('agent_sockets', 'probe.socket.agents', PROBE.open, socket, [O_PATH], ['ENOENT']);
   for (const path of facts.agentSockets) {
     if (path.length > LONGEST_SOCKET_PATH) continue;
     lowering.probe('agent_sockets', `probe.socket.agents:${path}`, PROBE.unix, path, [], ['ENOENT', 'ENOTDIR', 'ECONNREFUSED', 'EACCES']);
@@ -249,8 +249,9 @@ function lowerLimits(lowering: Lowering, request: LaunchRequest, facts: HostFact
     settings.push({ set: 'wall', milliseconds: limits.wallTimeMs });
     lowering.fact('wall_time', 'wall.armed_ms', { kind: 'at_most', value: limits.wallTimeMs });
   }
-  if (limits.tmpSizeBytes !== undefined)
-    {lowering.fact('tmp_size', 'mount.tmp_size', { kind: 'at_most', value: Math.ceil(limits.tmpSizeBytes / 65536) * 65536 });}
+  if (limits.tmpSizeBytes !== undefined) {
+    lowering.fact('tmp_size', 'mount.tmp_size', { kind: 'at_most', value: Math.ceil(limits.tmpSizeBytes / 65536) * 65536 });
+  }
   return settings;
 }
 

@@ -93,8 +93,9 @@ function text(value: string): Buffer {
 function frame(type: string, ...parts: readonly Part[]): Buffer {
   const body = parts.map((part) => (typeof part === 'string' ? text(part) : part instanceof Uint8Array ? part : u64(part)));
   const length = 1 + body.reduce((sum, one) => sum + one.byteLength, 0);
-  if (length > MAX_FRAME_BYTES)
-    {throw new ProofrunError('ERR_LAUNCH', { message: `arguments or environment of ${length} bytes; at most ${MAX_FRAME_BYTES} fit` });}
+  if (length > MAX_FRAME_BYTES) {
+    throw new ProofrunError('ERR_LAUNCH', { message: `arguments or environment of ${length} bytes; at most ${MAX_FRAME_BYTES} fit` });
+  }
   const head = Buffer.alloc(5);
   head.writeUInt32LE(length);
   head.write(type, 4, 'latin1');

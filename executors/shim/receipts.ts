@@ -138,15 +138,16 @@ export function receiptsAtGate(input: ShimReceiptInput): readonly Receipt[] {
   const v6 = textOf('net.ipv6_route');
   if (!unread(v4)) add('net.routes', 'net.route', routes(v4, unread(v6) ? '' : v6));
   const pids = textOf('proc.pids');
-  if (pids !== undefined)
-    {add(
+  if (pids !== undefined) {
+    add(
       'proc.pids',
       'proc.pids',
       pids
         .split(' ')
         .map(Number)
         .sort((a, b) => a - b),
-    );}
+    );
+  }
   const fds = textOf('fds');
   if (fds !== undefined) add('fds', 'fds', fds === '' ? [] : fds.split(' ').map((one) => one.split(':').slice(0, 2).join(':')));
   const limits = textOf('rlimits');

@@ -50,8 +50,8 @@ describeUsers('the process tree', (user) => {
     const mark = `storm-${randomBytes(6).toString('hex')}`;
     await asUser(user, ['/bin/sh', '-c', `${attackProgram()} storm session 2 > /dev/null 2>&1`], { env: { MARK: mark } });
     const left = carrying(mark);
-    expect(left.length).toBe(2);
     for (const pid of left) process.kill(Number(pid), 'SIGKILL');
+    expect(left.length).toBe(2);
   });
 
   test('a grandchild that holds the output does not hold the run', async () => {

@@ -12,8 +12,9 @@ const LABEL = 11;
 /** CHANGES: totals, the list, and what can be done with it. */
 export function changeLines(input: ReviewInput): readonly string[] {
   const { bundle, changes, width, palette, selector } = input;
-  if (changes === null)
-    {return labelled('CHANGES', LABEL, [wroteInPlace(bundle) ? '-   nothing was staged: the command wrote your tree itself' : '-   the stage was not read']);}
+  if (changes === null) {
+    return labelled('CHANGES', LABEL, [wroteInPlace(bundle) ? '-   nothing was staged: the command wrote your tree itself' : '-   the stage was not read']);
+  }
   const tally = tallyOf(changes);
   const stage = input.stage === 'staged' || input.stage === 'none' ? '' : ` (${input.stage.replace('_', ' ')})`;
   const head = `${pad('CHANGES', LABEL)}${tally.files + tally.directories === 0 ? 'none' : tallyNumbers(tally)}${stage}`;

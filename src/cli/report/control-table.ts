@@ -19,11 +19,12 @@ export function controlLines(input: ReviewInput): readonly string[] {
   const scopes = bundle.refusal === null ? scopesOf(bundle) : [];
   const [only, ...more] = scopes;
   if (only !== undefined && more.length === 0) lines.push(...flowWords(`Scope: ${dimensionList([only.dimension])}: ${only.scope}.`, width));
-  else if (only !== undefined)
-    {lines.push(
+  else if (only !== undefined) {
+    lines.push(
       'Scope:',
       ...scopes.flatMap(({ dimension, scope }) => labelled(dimensionTitle(dimension), TABLE[0], flowWords(scope, width - TABLE[0] - 2), '  ')),
-    );}
+    );
+  }
   const wrong = mismatches(bundle);
   for (const line of wrong.slice(0, MOST_LISTED)) lines.push(...flowWords(line, width).map(palette.bad));
   if (wrong.length > MOST_LISTED) lines.push(palette.bad(`and ${countWords(wrong.length - MOST_LISTED)} more: job status ${input.selector} --json`));
