@@ -32,13 +32,13 @@ export async function build({ types = false, clean = false } = {}) {
     legalComments: 'none',
     logLevel: 'warning',
   };
-  const library = await bundleLibrary(esbuild, shared);
+  const modules = await bundleLibrary(esbuild, shared);
   const command = await bundleCommand(esbuild, shared);
   const files = [
     { path: 'package.json', text: '{ "type": "commonjs" }\n', mode: 0o644 },
     { path: 'presets.json', text: await presets(esbuild), mode: 0o644 },
-    { path: 'THIRD-PARTY-LICENSES.txt', text: licences([...library.inputs, ...command.inputs]), mode: 0o644 },
-    ...library.files,
+    { path: 'THIRD-PARTY-LICENSES.txt', text: licences([...modules.inputs, ...command.inputs]), mode: 0o644 },
+    ...modules.files,
     ...command.files,
   ];
   for (const { path, text, mode } of files) {

@@ -10,9 +10,9 @@ export interface SchemaField {
 }
 
 /** All fields that a schema describes, parents before children. References are followed; a definition that contains itself is shown once. */
-export function schemaFields(schema: JsonObject, library: ReadonlyMap<string, JsonObject>): readonly SchemaField[] {
+export function schemaFields(schema: JsonObject, schemas: ReadonlyMap<string, JsonObject>): readonly SchemaField[] {
   const fields: SchemaField[] = [];
-  walk(schema, '', { schema, library, fields, open: [] });
+  walk(schema, '', { schema, schemas, fields, open: [] });
   return merged(fields);
 }
 
@@ -32,7 +32,7 @@ function merged(fields: readonly SchemaField[]): readonly SchemaField[] {
 interface Walk {
   /** The document that a `#/...` reference is about. */
   readonly schema: JsonObject;
-  readonly library: ReadonlyMap<string, JsonObject>;
+  readonly schemas: ReadonlyMap<string, JsonObject>;
   readonly fields: SchemaField[];
   /** References that are being followed. */
   readonly open: readonly string[];
@@ -69,7 +69,7 @@ function resolve(node: JsonObject, state: Walk): { readonly node: JsonObject | u
   const reference = node['$ref'];
   if (typeof reference !== 'string') return { node, state };
   const [file = '', pointer = ''] = reference.split('#');
-  const document = file === '' ? state.schema : state.library.get(file);
+  const document = file === '' ? state.schema : state.schemas.get(file);
   if (document === undefined) throw new Error(`no schema ${file}`);
   const { $id } = document;
   const key = `${typeof $id === 'string' ? $id : ''}#${pointer}`;

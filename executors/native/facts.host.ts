@@ -1,12 +1,13 @@
 import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, realpathSync, statSync, type Dirent } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { arch } from 'node:process';
 import { ProofrunError } from '../../src/core/errors.ts';
 import type { PathRule } from '../../src/core/job.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
 import { compileMatcher, literalBase } from '../../src/policy/path-rule.ts';
 import { parseMountinfo, type MountLine } from './mountinfo.ts';
+import { toolchainPaths } from './toolchains.host.ts';
 import { NO_SHADOW, shadowOf, type Shadow } from './shadow.host.ts';
 import { mountsBelow, projectTree, type Projected, type Projection } from './projection.host.ts';
 
@@ -85,30 +86,8 @@ const SYSTEM_SECRETS = [
 ];
 /** Made by the sandbox itself. */
 const OWN_PLACES = new Set(['/proc', '/sys', '/dev', '/tmp']);
-/** Directories beside a bin directory that a toolchain consists of. Anything else there (configuration, credentials) is left out. */
-const TOOLCHAIN_PARTS = [
-  'bin',
-  'lib',
-  'lib64',
-  'libexec',
-  'share',
-  'include',
-  'shims',
-  'versions',
-  'toolchains',
-  'plugins',
-  'candidates',
-  'completions',
-  'etc',
-  'ssl',
-  'pkg',
-  'src',
-];
-/** Toolchain homes that a launcher on PATH leads to, by the name of its directory. */
-const LAUNCHER_HOMES: Readonly<Record<string, readonly string[]>> = { '.cargo': ['.rustup/toolchains', '.rustup/settings.toml', '.rustup/update-hashes'] };
 /** Processes of the sandbox at the gate: its init and the command's. */
 const MOST_AT_GATE = 2;
-const BIN_NAMES = new Set(['bin', 'shims', 'sbin', 'condabin']);
 
 function readText(path: string): string {
   return readFileSync(path, 'utf8');
@@ -178,61 +157,6 @@ export function maskOf(root: string, hidden: readonly string[], shadow: Shadow =
 function addAncestors(path: string, into: Set<string>): void {
   const parts = path.split('/');
   for (let count = 1; count <= parts.length; count++) into.add(parts.slice(0, count).join('/'));
-}
-
-/** What PATH reaches outside the system directories: the directories of programs, and the parts of their toolchains beside them. */
-function toolchainPaths(pathVariable: string, workspace: string, home: string): readonly string[] {
-  const found = new Set<string>();
-  const add = (path: string): void => {
-    if (existsSync(path)) found.add(path);
-  };
-  for (const entry of pathVariable.split(':')) {
-    if (!entry.startsWith('/') || SYSTEM_ROOTS.some((root) => within(entry, root)) || within(entry, workspace)) continue;
-    if (!existsSync(entry) || entry === home || entry === '/') continue;
-    let real: string;
-    try {
-      real = realpathSync(entry);
-    } catch {
-      continue;
-    }
-    for (const directory of new Set([entry, real])) {
-      const parent = dirname(directory);
-      if (!BIN_NAMES.has(basename(directory)) || parent === home || parent === '/' || parent === dirname(home)) {
-        add(directory);
-        continue;
-      }
-      for (const part of TOOLCHAIN_PARTS) {
-        // ~/.local/share and the like hold the data of other programs.
-        if (basename(parent) === '.local' && part !== 'bin' && part !== 'lib') continue;
-        add(join(parent, part));
-      }
-      for (const extra of LAUNCHER_HOMES[basename(parent)] ?? []) add(join(dirname(parent), extra));
-    }
-    // Programs that are links into a toolchain elsewhere.
-    for (const name of safeReaddir(entry)) {
-      const link = join(entry, name);
-      try {
-        if (!lstatSync(link).isSymbolicLink()) continue;
-        const target = realpathSync(link);
-        if (SYSTEM_ROOTS.some((root) => within(target, root)) || within(target, workspace) || [...found].some((root) => within(target, root))) continue;
-        const directory = dirname(target);
-        const parent = dirname(directory);
-        if (BIN_NAMES.has(basename(directory)) && parent !== home && parent !== '/') for (const part of TOOLCHAIN_PARTS) add(join(parent, part));
-        else add(target);
-      } catch {
-        // A dangling link is no program.
-      }
-    }
-  }
-  return [...found];
-}
-
-function safeReaddir(path: string): readonly string[] {
-  try {
-    return readdirSync(path);
-  } catch {
-    return [];
-  }
 }
 
 /** More than this is no list of grants any more. */
@@ -353,7 +277,7 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
   const roots = isProjected
     ? outermost([
         ...SYSTEM_ROOTS.filter((path) => existsSync(path)),
-        ...toolchainPaths(permissions.credentials.environment['PATH'] ?? '', job.workspace, job.home),
+        ...toolchainPaths(SYSTEM_ROOTS, permissions.credentials.environment['PATH'] ?? '', job.workspace, job.home),
         ...permissions.fileRead.allow.flatMap(grantedPaths),
         ...(covered(job.workspace) ? [] : [job.workspace]),
       ])
