@@ -137,6 +137,14 @@ function refuseMounts(request: LaunchRequest, facts: HostFacts): void {
 
 /** A direct share is the host itself: nothing in it can be hidden, and a link on its way would choose what is written without a stage. */
 function refuseShares(request: LaunchRequest, facts: HostFacts): void {
+  // One that isn't there would be staged in silence, while the review calls it direct.
+  const missing = request.plan.job.permissions.fileWrite.direct.find(({ pattern }) => !facts.directShares.some(({ path }) => path === pattern));
+  if (missing !== undefined) {
+    throw new ProofrunError('ERR_LAUNCH', {
+      message: `${missing.pattern} can't be shared for writing: there is no such file or directory`,
+      hint: 'make it first',
+    });
+  }
   for (const { path } of facts.directShares) {
     const real = realpathSync(path);
     if (real !== path) {

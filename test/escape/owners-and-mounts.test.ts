@@ -117,6 +117,8 @@ describeUsers('a direct share that can not be', (user) => {
     const lab = jobLab(user);
     lab.write('certs/.env', 'canary\n');
     const flags = mode === undefined ? ['--deny-read', 'certs/.env'] : [mode];
+    const absent = await lab.job(['run', ...flags, '--write-direct', 'not-there', '--', 'true']);
+    expect([absent.code, absent.stderr.replaceAll(/\s+/g, ' ')]).toEqual([203, expect.stringContaining('there is no such file or directory')]);
     const ran = await lab.job(['run', ...flags, '--write-direct', 'certs', '--', 'cat', 'certs/.env']);
     expect([ran.code, ran.stdout]).toEqual([203, '']);
     expect(ran.stderr).toContain('certs/.env must stay hidden');
