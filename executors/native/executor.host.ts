@@ -4,12 +4,12 @@ import { chmodSync, chownSync, mkdirSync, realpathSync, writeFileSync } from 'no
 import { join } from 'node:path';
 import { Duplex } from 'node:stream';
 import { ProofrunError, messageOf } from '../../src/core/errors.ts';
-import type { ExecutorCapabilities } from '../../src/core/plan.ts';
-import type { DeadAttempt, LaunchRequest, ReapingExecutor, Session } from '../../src/executor/executor.ts';
+import type { ExecutorCapabilities, ExecutorPlan } from '../../src/core/plan.ts';
+import type { DeadAttempt, LaunchRequest, ReapingExecutor, Session, SurveyingExecutor } from '../../src/executor/executor.ts';
 import { locateShim } from '../shim/locate.host.ts';
 import { expectedLimits, type CgroupLimits, type CgroupSupport } from './cgroup.ts';
 import { createCgroup, detectCgroups, listCgroups, type Cgroup } from './cgroup.host.ts';
-import { gatherFacts, mountsInside, type HostFacts } from './facts.host.ts';
+import { gatherFacts, mountsInside, surveyHost, type HostFacts, type HostSurvey } from './facts.host.ts';
 import { lower, type LaunchNames, type NativeLowering } from './lower.ts';
 import { findBubblewrap, probeNative } from './probe.host.ts';
 import { NativeSession } from './session.host.ts';
@@ -27,22 +27,31 @@ export interface NativeExecutorOptions {
 }
 
 /** Namespaces through bubblewrap and the shim: no daemon, no root. */
-export function createNativeExecutor(options: NativeExecutorOptions): ReapingExecutor {
+export function createNativeExecutor(options: NativeExecutorOptions): ReapingExecutor & SurveyingExecutor {
   let support: CgroupSupport | undefined;
+  const surveys = new WeakMap<ExecutorPlan, HostSurvey>();
   const cgroups = (): CgroupSupport => (support ??= detectCgroups());
   return {
     id: 'native',
     probe: (): Promise<ExecutorCapabilities> => probeNative(options.version, cgroups),
-    launch: (request) => launch(request, options, cgroups),
+    survey: (plan) => {
+      surveys.set(plan, surveyHost(plan.job, process.env));
+    },
+    launch: (request) => launch(request, options, cgroups, surveys.get(request.plan)),
     reap: (attempt) => reap(attempt, cgroups()),
   };
 }
 
-async function launch(request: LaunchRequest, options: NativeExecutorOptions, cgroups: () => CgroupSupport): Promise<Session> {
+async function launch(
+  request: LaunchRequest,
+  options: NativeExecutorOptions,
+  cgroups: () => CgroupSupport,
+  survey: HostSurvey = surveyHost(request.plan.job, process.env),
+): Promise<Session> {
   if (request.abort?.aborted === true) throw new ProofrunError('ERR_LAUNCH', { message: 'the launch was aborted' });
   const bubblewrap = findBubblewrap();
   if (bubblewrap === undefined) throw new ProofrunError('ERR_LAUNCH', { message: 'bubblewrap is not installed', hint: 'apt-get install bubblewrap' });
-  const facts = gatherFacts({ request, bubblewrap, shim: locateShim(options.shim), environment: process.env });
+  const facts = gatherFacts({ request, bubblewrap, shim: locateShim(options.shim), survey });
   refuseMounts(request, facts);
   refuseShares(request, facts);
   const nonce = randomBytes(12).toString('hex');

@@ -1,6 +1,5 @@
 import type { ChildProcess } from 'node:child_process';
-import { readFileSync } from 'node:fs';
-import { lstat } from 'node:fs/promises';
+import { lstatSync, readFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -23,7 +22,7 @@ import {
   type ShimFrame,
 } from '../shim/protocol.ts';
 import { receiptsAtEnd, receiptsAtGate } from '../shim/receipts.ts';
-import type { Cgroup } from './cgroup.host.ts';
+import { joinCgroup, type Cgroup } from './cgroup.host.ts';
 import type { HostFacts } from './facts.host.ts';
 import { countDiscarded } from './discarded.host.ts';
 import { digestEnvironment, type NativeLowering } from './lower.ts';
@@ -68,6 +67,8 @@ export class NativeSession implements Session {
   private settleExited: (ending: Ending) => void = () => undefined;
   private settleReady: (outcome: 'ready' | ProofrunError) => void = () => undefined;
   private readonly atGate: Promise<'ready' | ProofrunError>;
+  private settleProbeTarget: (port: number) => void = () => undefined;
+  private readonly probeTarget: Promise<number>;
   private failure: ProofrunError | undefined;
   private init: ProcessMark | undefined;
   private released = false;
@@ -88,6 +89,9 @@ export class NativeSession implements Session {
     });
     this.atGate = new Promise((resolve) => {
       this.settleReady = resolve;
+    });
+    this.probeTarget = new Promise((resolve) => {
+      this.settleProbeTarget = resolve;
     });
     const { child, control } = launch;
     this.gone = new Promise((resolve) => {
@@ -126,11 +130,21 @@ export class NativeSession implements Session {
   /** Sends the operations and settings, waits for the gate and takes the receipts. Rejects with ERR_LAUNCH. */
   async reachGate(): Promise<void> {
     const { control, lowering } = this.launch;
-    control.write(Buffer.concat(lowering.install.operations.map(encodeOperation)));
+    const { cgroupProcs, operations, settings } = lowering.install;
+    // Outer builds the root meanwhile. It has no child before the start, so whatever it starts is in the group.
+    const joined = joinCgroup(cgroupProcs, this.launch.child.pid ?? 0);
+    control.write(Buffer.concat(operations.filter((one) => one.op !== 'start').map(encodeOperation)));
+    const rest = [...operations.filter((one) => one.op === 'start').map(encodeOperation), ...settings.map(encodeSetting)];
+    Promise.all([this.probeTarget, joined]).then(
+      ([port]) => control.write(Buffer.concat([...rest, ...this.loopbackProbe(port), encodeSetting({ set: 'end' })])),
+      (error: unknown) => {
+        this.fail(error instanceof ProofrunError ? error : launchError(messageOf(error)));
+      },
+    );
     const outcome = await this.atGate;
     if (outcome !== 'ready') throw await this.explained(outcome);
     this.receipts.push(...this.shimReceipts(), ...this.statusReceipts(), ...this.cgroupReceipts());
-    for (const { id, upper, host } of lowering.landings) this.receipts.push(receiptOfLanding(id, upper, await exists(upper), await exists(host)));
+    for (const { id, upper, host } of lowering.landings) this.receipts.push(receiptOfLanding(id, upper, exists(upper), exists(host)));
   }
 
   /** Adds what bubblewrap said before it gave up. */
@@ -182,7 +196,7 @@ export class NativeSession implements Session {
         break;
       case 'fact':
         this.facts.set(frame.id, frame);
-        if (frame.id === 'target.tcp') this.configure(frame.bytes.toString('utf8'));
+        if (frame.id === 'target.tcp') this.settleProbeTarget(Number(frame.bytes.toString('utf8')) || 0);
         break;
       case 'probe':
         this.probes.push(frame);
@@ -220,16 +234,10 @@ export class NativeSession implements Session {
     }
   }
 
-  /** Settings go as soon as the listeners are there; the loopback probe needs their port. */
-  private configure(tcpPort: string): void {
-    const { control, lowering } = this.launch;
-    const settings = lowering.install.settings.map(encodeSetting);
-    const port = Number(tcpPort);
-    if (lowering.loopbackProbe !== undefined && port > 0) {
-      settings.push(encodeSetting({ set: 'probe', probe: { id: lowering.loopbackProbe, kind: PROBE.tcp, subject: '127.0.0.1', args: [port] } }));
-    }
-    settings.push(encodeSetting({ set: 'end' }));
-    control.write(Buffer.concat(settings));
+  /** A connection to a listener of outer's in the caller's network. Port 0: there is no listener. */
+  private loopbackProbe(port: number): readonly Buffer[] {
+    const id = this.launch.lowering.loopbackProbe;
+    return id === undefined || port === 0 ? [] : [encodeSetting({ set: 'probe', probe: { id, kind: PROBE.tcp, subject: '127.0.0.1', args: [port] } })];
   }
 
   private endingOf(status: number): Ending {
@@ -372,9 +380,9 @@ function launchError(message: string): ProofrunError {
   return new ProofrunError('ERR_LAUNCH', { message, hint: 'job doctor' });
 }
 
-async function exists(path: string): Promise<boolean> {
+function exists(path: string): boolean {
   try {
-    await lstat(path);
+    lstatSync(path);
     return true;
   } catch (error) {
     // What can't be looked at is not known to be absent.

@@ -75,6 +75,16 @@ export interface Executor {
   launch(request: LaunchRequest): Promise<Session>;
 }
 
+/** A backend that can read a part of the host before the stage is there, while the runner waits for something else. */
+export interface SurveyingExecutor extends Executor {
+  /** Reads what the launch of this very plan will need. Never throws; launch() reads what no survey did. */
+  survey(plan: ExecutorPlan): void;
+}
+
+export function canSurvey(executor: Executor): executor is SurveyingExecutor {
+  return 'survey' in executor && typeof executor.survey === 'function';
+}
+
 /** An attempt whose owner died. */
 export interface DeadAttempt {
   readonly runId: string;

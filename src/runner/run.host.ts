@@ -4,7 +4,7 @@ import { newAttemptId, newRunId } from '../core/ids.ts';
 import type { Admission } from '../core/plan.ts';
 import type { Ending } from '../core/run.ts';
 import { decideGate } from '../evidence/index.ts';
-import type { Session } from '../executor/executor.ts';
+import { canSurvey, type Session } from '../executor/executor.ts';
 import { currentOwner } from '../store/index.ts';
 import { planRecord } from './bundle-plan.ts';
 import { closeRun } from './close-run.host.ts';
@@ -142,7 +142,9 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
     onOutput,
   });
   const executor = await run.parts.executor(run.plan.executor);
-  built.staging = await prepareStaging(run);
+  const preparing = prepareStaging(run);
+  if (canSurvey(executor)) executor.survey(run.plan);
+  built.staging = await preparing;
   await run.at('stage-prepared');
   if (run.cause.current() !== undefined) return undefined;
   built.session = await executor.launch({

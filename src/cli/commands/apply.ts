@@ -14,7 +14,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const runs = await openRuns(context);
   const progress = startProgress('applying', context, args.flags.json === true);
   try {
-    const found = await runs.find(args.words[0]);
+    const found = runs.find(args.words[0]);
     const applied = await applyRun(runs.runner.parts, found, selection);
     report(args, context, applied);
     return 0;
