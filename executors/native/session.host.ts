@@ -22,7 +22,7 @@ import {
   type ShimFrame,
 } from '../shim/protocol.ts';
 import { receiptsAtEnd, receiptsAtGate } from '../shim/receipts.ts';
-import { joinCgroup, type Cgroup } from './cgroup.host.ts';
+import type { Cgroup } from './cgroup.host.ts';
 import type { HostFacts } from './facts.host.ts';
 import { countDiscarded } from './discarded.host.ts';
 import { digestEnvironment, type NativeLowering } from './lower.ts';
@@ -47,6 +47,8 @@ export interface NativeLaunch {
   readonly cgroup: Cgroup | undefined;
   readonly child: ChildProcess;
   readonly control: Writable & Readable;
+  /** Resolves when outer is in its control group. */
+  readonly joined: Promise<void>;
 }
 
 /** A sandbox of bubblewrap and the shim, from the start of outer to the end of the tree. */
@@ -95,7 +97,7 @@ export class NativeSession implements Session {
     });
     const { child, control } = launch;
     this.gone = new Promise((resolve) => {
-      child.once('exit', () => {
+      const exited = (): void => {
         const over = (): void => {
           this.lost('the sandbox ended');
           resolve();
@@ -103,7 +105,10 @@ export class NativeSession implements Session {
         // Its last words may still wait to be read.
         if (control.closed) over();
         else control.once('close', over);
-      });
+      };
+      // It was started before this object was made.
+      if (child.exitCode !== null || child.signalCode !== null) exited();
+      else child.once('exit', exited);
     });
     if (child.pid !== undefined) this.hostPids.push(child.pid);
     control.on('data', (chunk: Buffer) => {
@@ -129,10 +134,9 @@ export class NativeSession implements Session {
 
   /** Sends the operations and settings, waits for the gate and takes the receipts. Rejects with ERR_LAUNCH. */
   async reachGate(): Promise<void> {
-    const { control, lowering } = this.launch;
-    const { cgroupProcs, operations, settings } = lowering.install;
+    const { control, joined, lowering } = this.launch;
+    const { operations, settings } = lowering.install;
     // Outer builds the root meanwhile. It has no child before the start, so whatever it starts is in the group.
-    const joined = joinCgroup(cgroupProcs, this.launch.child.pid ?? 0);
     control.write(Buffer.concat(operations.filter((one) => one.op !== 'start').map(encodeOperation)));
     const rest = [...operations.filter((one) => one.op === 'start').map(encodeOperation), ...settings.map(encodeSetting)];
     Promise.all([this.probeTarget, joined]).then(

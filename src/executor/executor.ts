@@ -25,6 +25,8 @@ export interface LaunchRequest {
   /** The state directory: always hidden. */
   readonly stateDirectory: string;
   readonly io: IoPlan;
+  /** Of the same executor, for the same plan, scratch and io. */
+  readonly begun?: BegunLaunch;
   /** Cancels a launch that has not reached the gate. */
   readonly abort?: AbortSignal;
 }
@@ -75,14 +77,20 @@ export interface Executor {
   launch(request: LaunchRequest): Promise<Session>;
 }
 
-/** A backend that can read a part of the host before the stage is there, while the runner waits for something else. */
-export interface SurveyingExecutor extends Executor {
-  /** Reads what the launch of this very plan will need. Never throws; launch() reads what no survey did. */
-  survey(plan: ExecutorPlan): void;
+/** A launch that was begun before its stage was there. */
+export interface BegunLaunch {
+  /** Ends what was begun. Without effect once a launch took it. Idempotent, never rejects. */
+  discard(): Promise<void>;
 }
 
-export function canSurvey(executor: Executor): executor is SurveyingExecutor {
-  return 'survey' in executor && typeof executor.survey === 'function';
+/** A backend that can do a part of a launch while the stage is still being prepared. */
+export interface EagerExecutor extends Executor {
+  /** Never throws: what fails is told by the launch that takes it, as LaunchRequest.begun. */
+  begin(request: Pick<LaunchRequest, 'plan' | 'scratch' | 'io'>): BegunLaunch;
+}
+
+export function canBegin(executor: Executor): executor is EagerExecutor {
+  return 'begin' in executor && typeof executor.begin === 'function';
 }
 
 /** An attempt whose owner died. */
