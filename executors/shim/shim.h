@@ -5,6 +5,7 @@
  *           relays the three streams, waits.
  *   inner   is PID 1 of the sandbox: forks the command's process, holds the gate, reaps, ends the tree.
  *   walk    records the preimage of a workspace.      scan   lists an upper layer.      apply   applies a plan.
+ *   layer   merges, copies and lists layers.
  *
  * The control channel is a stream socket. A frame is: u32 little endian length of what follows, one type byte, payload.
  * Strings in payloads end with NUL; numbers are u64 little endian. executors/shim/protocol.ts is the other side.
@@ -192,5 +193,6 @@ int cmd_inner(int argc, char **argv);
 int cmd_walk(int argc, char **argv);
 int cmd_scan(int argc, char **argv);
 int cmd_apply(int argc, char **argv);
+int cmd_layer(int argc, char **argv);
 
 #endif
