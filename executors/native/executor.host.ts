@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { Duplex } from 'node:stream';
 import { ProofrunError, messageOf } from '../../src/core/errors.ts';
 import type { ExecutorCapabilities } from '../../src/core/plan.ts';
-import type { DeadAttempt, LaunchRequest, ReapingExecutor, Session } from '../../src/executor/executor.ts';
+import type { DeadAttempt, LaunchRequest, LayeringExecutor, ReapingExecutor, Session } from '../../src/executor/executor.ts';
 import { locateShim } from '../shim/locate.host.ts';
 import { expectedLimits, type CgroupLimits, type CgroupSupport } from './cgroup.ts';
 import { createCgroup, detectCgroups, listCgroups, type Cgroup } from './cgroup.host.ts';
@@ -27,11 +27,12 @@ export interface NativeExecutorOptions {
 }
 
 /** Namespaces through bubblewrap and the shim: no daemon, no root. */
-export function createNativeExecutor(options: NativeExecutorOptions): ReapingExecutor {
+export function createNativeExecutor(options: NativeExecutorOptions): ReapingExecutor & LayeringExecutor {
   let support: CgroupSupport | undefined;
   const cgroups = (): CgroupSupport => (support ??= detectCgroups());
   return {
     id: 'native',
+    startsFromLayers: true,
     probe: (): Promise<ExecutorCapabilities> => probeNative(options.version, cgroups),
     launch: (request) => launch(request, options, cgroups),
     reap: (attempt) => reap(attempt, cgroups()),
@@ -117,7 +118,8 @@ const MADE_ANEW = ['/dev', '/proc', '/sys'];
 /** overlayfs can't have mounts below its lower directory for an ordinary user, and would show empty directories there for root. */
 function refuseMounts(request: LaunchRequest, facts: HostFacts): void {
   const { job } = request.plan;
-  const roots = [...request.stage.map((one) => one.root), ...(job.permissions.fileRead.home === 'real' ? [job.home] : [])];
+  const laid = [...request.stage, ...(request.views ?? [])].map((one) => one.root);
+  const roots = [...laid, ...(job.permissions.fileRead.home === 'real' ? [job.home] : [])];
   for (const root of roots) {
     const place = MADE_ANEW.find((one) => root === one || root.startsWith(`${one}/`));
     if (place !== undefined) {
@@ -126,7 +128,7 @@ function refuseMounts(request: LaunchRequest, facts: HostFacts): void {
         hint: 'name a workspace elsewhere: --workspace DIR',
       });
     }
-    const inside = mountsInside(root, facts.mounts).filter((path) => !request.stage.some((one) => one.root === path));
+    const inside = mountsInside(root, facts.mounts).filter((path) => !laid.includes(path));
     if (inside.length === 0) continue;
     throw new ProofrunError('ERR_LAUNCH', {
       message: `${root} has other filesystems mounted below it (${inside.slice(0, 3).join(', ')}${inside.length > 3 ? ', ...' : ''}): an overlay can't stage them`,

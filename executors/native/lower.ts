@@ -128,6 +128,9 @@ function lowerFiles(lowering: Lowering, request: LaunchRequest, facts: HostFacts
   lowering.probe('read_only_host', 'probe.write.root', PROBE.create, `/${writeProbe}`, [], ['EROFS']);
   lowering.probe('read_only_host', 'probe.write.etc', PROBE.create, `/etc/${writeProbe}`, [], ['EROFS']);
   lowering.probe('read_only_host', 'probe.write.usr', PROBE.create, `/usr/${writeProbe}`, [], ['EROFS']);
+  for (const [index, view] of (request.views ?? []).entries()) {
+    lowering.probe('read_only_host', `probe.write.view:${index}`, PROBE.create, join(view.root, writeProbe), [], ['EROFS', 'EACCES']);
+  }
   // For an ordinary user the files' own mode refuses first (EACCES), as it does for uid 0 without capabilities outside its files.
   const closed = ['EROFS', 'EACCES', 'EPERM', 'ENOENT'];
   lowering.probe('kernel_files', 'probe.kernel.core_pattern', PROBE.open, '/proc/sys/kernel/core_pattern', [O_WRONLY], closed);

@@ -406,6 +406,7 @@ function readablePaths({ facts, request }: NativeLaunch): readonly ReadablePath[
     ...facts.projected.entries
       .filter((one) => one.kind === 'tree' || one.kind === 'file')
       .map((one): ReadablePath => ({ path: one.path, access: 'read_only' })),
+    ...(request.views ?? []).map((one): ReadablePath => ({ path: one.root, access: 'read_only' })),
     ...request.stage.map((one): ReadablePath => ({ path: one.root, access: 'staged' })),
     ...(job.permissions.fileRead.home === 'real' ? [{ path: job.home, access: 'private_writes' } as const] : []),
     ...facts.directShares.map(({ path }): ReadablePath => ({ path, access: 'direct' })),

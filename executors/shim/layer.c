@@ -1,5 +1,5 @@
 /*
- * shim layer merge TO BASE [--over TOP] [--copy] [--index FILE]     TO must not exist
+ * shim layer merge TO BASE [--over TOP] [--copy] [--index FILE] [--sync]     TO must not exist
  * shim layer list LAYER [--facts]
  *
  * merge makes TO a layer of its own that shows, over the same tree, what TOP over BASE showed (without --over: what BASE
@@ -14,6 +14,8 @@
  *   dir        no dir, whiteout  top's, made opaque
  * --index FILE: what the topmost layer touches: "d" path NUL for a directory that shows what lies below it, "c" path NUL
  * for everything that covers whatever lies at and below its path.
+ *
+ * --sync: all of it is on disk at the end.
  *
  * list writes what a layer holds, sorted by name within each directory, each record ended by NUL:
  *   type (octal) ' ' mode (octal) ' ' uid ' ' gid ' ' size ' ' mtime s '.' ns ' ' rdev ' ' content ' ' attributes ' ' path
@@ -482,7 +484,7 @@ static void list_directory(int fd, int depth, int facts) {
 
 int cmd_layer(int argc, char **argv) {
   tree_command = "layer";
-  const char *usage = "expected merge TO BASE [--over TOP] [--copy] [--index FILE], or list LAYER [--facts]";
+  const char *usage = "expected merge TO BASE [--over TOP] [--copy] [--index FILE] [--sync], or list LAYER [--facts]";
   bytes_need(&layer_path, 1);
   layer_path.at[0] = 0;
   uint64_t descriptors = raise_descriptor_limit();
@@ -501,8 +503,10 @@ int cmd_layer(int argc, char **argv) {
   }
   if (argc < 4 || strcmp(argv[1], "merge") != 0) tree_stop(TREE_EXIT_USAGE, "%s", usage);
   const char *top = NULL, *index = NULL;
+  int sync_after = 0;
   for (int i = 4; i < argc; i++) {
     if (strcmp(argv[i], "--copy") == 0) layer_copies = 1;
+    else if (strcmp(argv[i], "--sync") == 0) sync_after = 1;
     else if (strcmp(argv[i], "--over") == 0 && i + 1 < argc) top = argv[++i];
     else if (strcmp(argv[i], "--index") == 0 && i + 1 < argc) index = argv[++i];
     else tree_stop(TREE_EXIT_USAGE, "%s", usage);
@@ -518,6 +522,7 @@ int cmd_layer(int argc, char **argv) {
     sink_flush(&layer_index_out);
     if (close(layer_index) != 0) tree_fail("close", index);
   }
+  if (sync_after && syncfs(layer_to) != 0) tree_fail("syncfs", argv[2]);
   close_again(0);
   return 0;
 }

@@ -7,6 +7,13 @@ import { parseCommandLine } from './parse.ts';
 /** Each command is a file of its own, loaded when it is asked for: what `job run` doesn't need costs it nothing. */
 const MODULES: Readonly<Record<Exclude<CommandName, 'help'>, () => Promise<CommandModule>>> = {
   run: () => import('./commands/run.ts'),
+  fork: () => import('./commands/fork.ts'),
+  inspect: () => import('./commands/inspect.ts'),
+  'checkpoint create': () => import('./commands/checkpoint.ts'),
+  'checkpoint list': () => import('./commands/checkpoint.ts'),
+  'checkpoint show': () => import('./commands/checkpoint.ts'),
+  'checkpoint verify': () => import('./commands/checkpoint.ts'),
+  'checkpoint delete': () => import('./commands/checkpoint.ts'),
   status: () => import('./commands/status.ts'),
   diff: () => import('./commands/diff.ts'),
   apply: () => import('./commands/apply.ts'),

@@ -44,6 +44,8 @@ export interface BundleLineage {
   readonly on: string | null;
   /** The run whose checkpoint this one was forked from. */
   readonly forkedFrom: string | null;
+  /** That checkpoint, `cp-<ulid>`. Only of a fork. */
+  readonly checkpoint?: string;
   /** Runs of the same workspace with an unapplied stage when this one began. */
   readonly unseenStages: readonly string[];
 }

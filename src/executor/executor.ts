@@ -18,6 +18,8 @@ export interface LaunchRequest {
   readonly plan: ExecutorPlan;
   /** Staged roots in the order of plan.job.permissions.fileWrite.stage. */
   readonly stage: readonly StagedRoot[];
+  /** Host directories that the job sees without writing, each with a staged result over it. Only for an executor that starts from layers. */
+  readonly views?: readonly StagedView[];
   /** A 0700 directory of this attempt for what is thrown away: private home, its work directory. */
   readonly scratch: string;
   /** Literal absolute paths that must read as absent (literals and the matches of globs at the start). */
@@ -28,6 +30,9 @@ export interface LaunchRequest {
   /** Cancels a launch that has not reached the gate. */
   readonly abort?: AbortSignal;
 }
+
+/** A directory as a run left it, read-only. */
+export type StagedView = Required<Pick<StagedRoot, 'root' | 'base' | 'earlier'>>;
 
 /** A sandbox that is built and waits at the gate. close() must be called, whatever happened. */
 export interface Session {
@@ -73,6 +78,15 @@ export interface Executor {
   probe(): Promise<ExecutorCapabilities>;
   /** Rejects with ERR_LAUNCH (the failing call named) and leaves nothing behind. */
   launch(request: LaunchRequest): Promise<Session>;
+}
+
+/** A backend that can lay a stage over the staged result of another run (StagedRoot.base), and show one read-only (LaunchRequest.views). */
+export interface LayeringExecutor extends Executor {
+  readonly startsFromLayers: true;
+}
+
+export function startsFromLayers(executor: Executor): executor is LayeringExecutor {
+  return 'startsFromLayers' in executor && executor.startsFromLayers === true;
 }
 
 /** An attempt whose owner died. */

@@ -12,7 +12,7 @@ import { commandControl } from './command-control.ts';
 import { firstCause } from './first-cause.ts';
 import { currentUser, formatRecordedFacts, jobRecord } from './job-record.ts';
 import { keepLease, LEASE_MS } from './lease.host.ts';
-import { unseenStages } from './lineage.host.ts';
+import { bundleLineage, unseenStages } from './lineage.host.ts';
 import type { Built, LiveRun } from './live-run.ts';
 import { startTimer } from './long-timer.ts';
 import { identify, writeAttempt } from './process-identity.host.ts';
@@ -23,6 +23,7 @@ import { gateWords } from './run-ending.ts';
 import { openStreams } from './run-streams.host.ts';
 import type { RunHandle, RunnerParts, RunOptions, RunResult } from './runner.ts';
 import { prepareStaging } from './staging.host.ts';
+import { refuseOtherRoots } from './starting-point.host.ts';
 import { runPaths } from './state-directory.ts';
 
 /**
@@ -33,10 +34,12 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
   const recordedMs = parts.clock();
   const id = newRunId(recordedMs);
   const job = admission.kind === 'admitted' ? admission.plan.job : admission.job;
-  const unseen = unseenStages(parts.store, job.workspace);
+  const { from } = options;
+  const unseen = unseenStages(parts.store, job.workspace, from);
   if (admission.kind === 'refused') return await recordRefusal(parts, { id, job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });
 
   const { plan } = admission;
+  if (from !== undefined) await refuseOtherRoots(parts, from, plan);
   keepReserve(parts.stateDirectory);
   const attempt = newAttemptId(recordedMs);
   const stored = parts.store.recordRun(
@@ -48,12 +51,13 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
       executor: plan.executor,
       argv: job.argv,
       plan: toSnake(planRecord(plan)),
+      ...(from === undefined ? {} : { lineage: from.lineage }),
       state: { kind: 'recorded', lease: { owner: currentOwner(), expiresMs: recordedMs + LEASE_MS } },
     },
     [
       {
         kind: 'run.recorded',
-        data: formatRecordedFacts({ attempt, user: currentUser(), unseenStages: unseen, warnings: plan.warnings, job: jobRecord(job) }),
+        data: formatRecordedFacts({ attempt, user: currentUser(), lineage: bundleLineage(from, unseen), warnings: plan.warnings, job: jobRecord(job) }),
       },
     ],
   );
@@ -149,7 +153,7 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
     plan: run.plan,
     stage: built.staging.roots,
     scratch: run.paths.scratch,
-    hidden: built.staging.hidden.map((hidden) => hidden.path),
+    hidden: built.staging.absent,
     stateDirectory: run.parts.stateDirectory,
     io: io.kind === 'terminal' ? { kind: 'terminal' } : { kind: 'pipes', stdin: io.stdin },
     abort: run.control.abort,
