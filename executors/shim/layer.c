@@ -1,5 +1,6 @@
 /*
- * shim layer merge TO BASE [--over TOP] [--copy] [--index FILE] [--sync]     TO must not exist
+ * shim layer merge TO BASE [--over TOP] [--copy] [--index FILE] [--tree ROOT] [--sync]
+ *     TO must not exist
  * shim layer list LAYER [--facts]
  *
  * merge makes TO a layer of its own that shows, over the same tree, what TOP over BASE showed (without --over: what BASE
@@ -15,6 +16,8 @@
  * --index FILE: what the topmost layer touches: "d" path NUL for a directory that shows what lies below it, "c" path NUL
  * for everything that covers whatever lies at and below its path.
  *
+ * --tree ROOT: the tree that TO will lie over. A whiteout with nothing below it is left out: a directory that merges with
+ * nothing would list it (overlayfs filters whiteouts of merged directories only).
  * --sync: all of it is on disk at the end.
  *
  * list writes what a layer holds, sorted by name within each directory, each record ended by NUL:
@@ -49,6 +52,12 @@ struct copied {
 
 struct marks {
   int opaque, redirect;
+};
+
+/* What lies below a directory of the result. */
+struct under {
+  enum { KNOWN, UNKNOWN, SEALED } what;
+  int fd; /* KNOWN: the tree's directory, or -1 when it has none */
 };
 
 static struct sink layer_out;
@@ -219,7 +228,16 @@ static void copy_special(int parent, int to, const char *name, const struct stat
   if (utimensat(to, name, times, AT_SYMLINK_NOFOLLOW) != 0) tree_fail("utimensat", here());
 }
 
-static void carry(int parent, int to, const char *name, const struct stat *st) {
+static int is_whiteout(const struct stat *st) { return S_ISCHR(st->st_mode) && st->st_rdev == 0; }
+
+static int hides_nothing(struct under under, const char *name) {
+  struct stat st;
+  if (under.what != KNOWN) return under.what == SEALED;
+  return under.fd < 0 || (fstatat(under.fd, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) != 0 && errno == ENOENT);
+}
+
+static void carry(int parent, int to, const char *name, const struct stat *st, struct under under) {
+  if (is_whiteout(st) && hides_nothing(under, name)) return;
   if (!layer_copies) {
     if (linkat(parent, name, to, name, 0) == 0) return;
     if (errno != EXDEV && errno != EMLINK && errno != EPERM && errno != ENOTSUP) tree_fail("linkat", here());
@@ -285,14 +303,26 @@ static int make_directory_in(int to, const char *name) {
 }
 
 /* `indexed`: this is (part of) the topmost layer. */
-static void merge_into(int top, int base, int to, int depth, int indexed);
+static void merge_into(int top, int base, int to, int depth, int indexed, struct under under);
+
+static struct under under_child(struct under under, const char *name, int sealed, int redirected) {
+  if (sealed) return (struct under){SEALED, -1};
+  if (redirected) return (struct under){UNKNOWN, -1};
+  if (under.what != KNOWN) return under;
+  int fd = under.fd < 0 ? -1 : open_directory(under.fd, name);
+  if (fd < 0 && under.fd >= 0 && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) return (struct under){UNKNOWN, -1};
+  return (struct under){KNOWN, fd};
+}
 
 /* A directory of one layer alone, or of both when `base` is given; `opaque`: nothing of the tree may show through. */
-static void merge_directory(int parent, const char *name, const struct stat *st, int base, int opaque, int to, int depth, int indexed) {
+static void merge_directory(int parent, const char *name, const struct stat *st, int base, int opaque, int to, int depth, int indexed, struct under under) {
   size_t opened = opened_up_now();
   int from = open_entry_directory(parent, name, st);
   int made = make_directory_in(to, name);
-  merge_into(from, base, made, depth + 1, indexed);
+  struct marks mine = marks_of(from), theirs = base < 0 ? (struct marks){0, 0} : marks_of(base);
+  struct under child = under_child(under, name, opaque || mine.opaque || theirs.opaque, mine.redirect || theirs.redirect);
+  merge_into(from, base, made, depth + 1, indexed, child);
+  if (child.what == KNOWN && child.fd >= 0) close(child.fd);
   copy_attributes(from, made);
   if (opaque) {
     const char *mark = geteuid() == 0 ? "trusted.overlay.opaque" : "user.overlay.opaque";
@@ -310,12 +340,12 @@ static void merge_directory(int parent, const char *name, const struct stat *st,
   close_again(opened);
 }
 
-static void top_entry(int top, int base, int to, const char *name, int depth, int indexed) {
+static void top_entry(int top, int base, int to, const char *name, int depth, int indexed, struct under under) {
   struct stat st, below;
   stat_at(top, name, &st);
   if (!S_ISDIR(st.st_mode)) {
     if (indexed) index_entry('c');
-    carry(top, to, name, &st);
+    carry(top, to, name, &st, under);
     return;
   }
   size_t opened = opened_up_now();
@@ -328,23 +358,23 @@ static void top_entry(int top, int base, int to, const char *name, int depth, in
   int found = base >= 0 && fstatat(base, name, &below, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0;
   if (found && mine.redirect) tree_stop(TREE_EXIT_FAILED, "%s was moved over a directory of the layer below", here());
   if (!found || mine.opaque || !S_ISDIR(below.st_mode)) {
-    merge_directory(top, name, &st, -1, found && !mine.opaque, to, depth, indexed && !covered);
+    merge_directory(top, name, &st, -1, found && !mine.opaque, to, depth, indexed && !covered, under);
     return;
   }
   opened = opened_up_now();
-  int under = open_entry_directory(base, name, &below);
-  merge_directory(top, name, &st, under, marks_of(under).opaque, to, depth, indexed && !covered);
-  close(under);
+  int lower = open_entry_directory(base, name, &below);
+  merge_directory(top, name, &st, lower, marks_of(lower).opaque, to, depth, indexed && !covered, under);
+  close(lower);
   close_again(opened);
 }
 
-static void merge_into(int top, int base, int to, int depth, int indexed) {
+static void merge_into(int top, int base, int to, int depth, int indexed, struct under under) {
   refuse_depth(depth);
   size_t count;
   char **names = names_of(top, &count);
   for (size_t i = 0; i < count; i++) {
     size_t before = path_push(&layer_path, names[i], strlen(names[i]));
-    top_entry(top, base, to, names[i], depth, indexed);
+    top_entry(top, base, to, names[i], depth, indexed, under);
     path_pop(&layer_path, before);
   }
   free_names(names, count);
@@ -355,7 +385,7 @@ static void merge_into(int top, int base, int to, int depth, int indexed) {
     size_t before = path_push(&layer_path, names[i], strlen(names[i]));
     if (fstatat(top, names[i], &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) != 0) {
       if (errno != ENOENT) tree_fail("fstatat", here());
-      top_entry(base, -1, to, names[i], depth, 0);
+      top_entry(base, -1, to, names[i], depth, 0, under);
     }
     path_pop(&layer_path, before);
   }
@@ -370,15 +400,20 @@ static int open_layer(const char *path, struct stat *st) {
   return fd;
 }
 
-static void merge_layers(const char *to, const char *base_path, const char *top_path) {
+static void merge_layers(const char *to, const char *base_path, const char *top_path, const char *tree) {
   struct stat base_facts, top_facts;
   int base = open_layer(base_path, &base_facts);
   int top = top_path == NULL ? -1 : open_layer(top_path, &top_facts);
   if (mkdir(to, 0700) != 0) tree_fail("mkdir", to);
   layer_to = open(to, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (layer_to < 0) tree_fail("open", to);
-  if (top >= 0) merge_into(top, base, layer_to, 0, 1);
-  else merge_into(base, -1, layer_to, 0, 1);
+  struct under under = {UNKNOWN, -1};
+  if (tree != NULL) {
+    under = (struct under){KNOWN, open(tree, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+    if (under.fd < 0) tree_fail("open", tree);
+  }
+  if (top >= 0) merge_into(top, base, layer_to, 0, 1, under);
+  else merge_into(base, -1, layer_to, 0, 1, under);
   copy_attributes(top >= 0 ? top : base, layer_to);
   finish_like(layer_to, top >= 0 ? &top_facts : &base_facts);
 }
@@ -484,7 +519,7 @@ static void list_directory(int fd, int depth, int facts) {
 
 int cmd_layer(int argc, char **argv) {
   tree_command = "layer";
-  const char *usage = "expected merge TO BASE [--over TOP] [--copy] [--index FILE] [--sync], or list LAYER [--facts]";
+  const char *usage = "expected merge TO BASE [--over TOP] [--copy] [--index FILE] [--tree ROOT] [--sync], or list LAYER [--facts]";
   bytes_need(&layer_path, 1);
   layer_path.at[0] = 0;
   uint64_t descriptors = raise_descriptor_limit();
@@ -502,12 +537,13 @@ int cmd_layer(int argc, char **argv) {
     return 0;
   }
   if (argc < 4 || strcmp(argv[1], "merge") != 0) tree_stop(TREE_EXIT_USAGE, "%s", usage);
-  const char *top = NULL, *index = NULL;
+  const char *top = NULL, *index = NULL, *tree = NULL;
   int sync_after = 0;
   for (int i = 4; i < argc; i++) {
     if (strcmp(argv[i], "--copy") == 0) layer_copies = 1;
     else if (strcmp(argv[i], "--sync") == 0) sync_after = 1;
     else if (strcmp(argv[i], "--over") == 0 && i + 1 < argc) top = argv[++i];
+    else if (strcmp(argv[i], "--tree") == 0 && i + 1 < argc) tree = argv[++i];
     else if (strcmp(argv[i], "--index") == 0 && i + 1 < argc) index = argv[++i];
     else tree_stop(TREE_EXIT_USAGE, "%s", usage);
   }
@@ -516,7 +552,7 @@ int cmd_layer(int argc, char **argv) {
     if (layer_index < 0) tree_fail("open", index);
     sink_put(&layer_index_out, "PRINDEX1", 8);
   }
-  merge_layers(argv[2], argv[3], top);
+  merge_layers(argv[2], argv[3], top, tree);
   if (index != NULL) {
     sink_put(&layer_index_out, "z", 2); /* "z" NUL: the end */
     sink_flush(&layer_index_out);

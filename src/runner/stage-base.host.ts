@@ -28,7 +28,7 @@ export async function layBases(parts: Pick<RunnerParts, 'shim'>, from: StartingP
   for (const [index, root] of roots.entries()) {
     const source = from.roots[index];
     if (source?.root !== root.root) throw new ProofrunError('ERR_INTERNAL', { message: `${from.name} has no stage of ${root.root}` });
-    const { base, earlier } = await takeOver(parts.shim, source, from, join(stage, `root-${index}`));
+    const { base, earlier } = await takeOver(parts.shim, source, from, join(stage, `root-${index}`), { tree: root.root });
     wearRoot(root, source, base);
     laid.push({ ...root, base, earlier });
   }
@@ -55,7 +55,7 @@ export async function takeOver(
   source: StagedRoot,
   from: Pick<StartingPoint, 'hidden'> & { readonly lineage: { readonly parent: string } },
   directory: string,
-  how: Pick<MergeLayers, 'copy' | 'sync'> = {},
+  how: Pick<MergeLayers, 'copy' | 'sync' | 'tree'> = {},
 ): Promise<TakenOver> {
   const base = join(directory, 'base');
   const file = (name: string, generation: number): string => join(directory, `${name}-${generation}`);
@@ -111,7 +111,7 @@ export async function joinBases(
     const index = join(directory, OWN_INDEX);
     await dropStage({ shim, directory: merged });
     rmSync(index, { force: true });
-    await mergeLayers({ shim, to: merged, base, over: root.upper, index });
+    await mergeLayers({ shim, to: merged, base, over: root.upper, index, tree: root.root });
     roots.push({ ...rest, upper: merged, index });
   }
   await at('layers-joined');

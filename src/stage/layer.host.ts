@@ -14,6 +14,8 @@ export interface MergeLayers {
   readonly copy?: boolean;
   /** File to write: what the topmost layer touches. */
   readonly index?: string;
+  /** The tree that it will lie over: whiteouts with nothing below them are left out. */
+  readonly tree?: string;
   /** On disk when this resolves. */
   readonly sync?: boolean;
 }
@@ -31,6 +33,7 @@ export async function mergeLayers(input: MergeLayers): Promise<void> {
     ...(input.over === undefined ? [] : ['--over', input.over]),
     ...(input.copy === true ? ['--copy'] : []),
     ...(input.index === undefined ? [] : ['--index', input.index]),
+    ...(input.tree === undefined ? [] : ['--tree', input.tree]),
     ...(input.sync === true ? ['--sync'] : []),
   ]);
 }
