@@ -9,7 +9,10 @@ int main(int argc, char **argv) {
     int (*run)(int, char **);
   } commands[] = {
       {"outer", cmd_outer}, {"inner", cmd_inner}, {"walk", cmd_walk}, {"scan", cmd_scan}, {"apply", cmd_apply}, {"layer", cmd_layer},
+      {"agentctl", cmd_agentctl},
   };
+  const char *slash = argc >= 1 ? strrchr(argv[0], '/') : NULL;
+  if (argc >= 1 && strcmp(slash == NULL ? argv[0] : slash + 1, "agentctl") == 0) return cmd_agentctl(argc, argv);
   if (argc >= 2 && strcmp(argv[1], "version") == 0) {
     printf("proofrun-shim protocol %d\n", PROTOCOL_VERSION);
     return 0;

@@ -53,6 +53,7 @@ enum {
   OP_OVERLAY = 'o',  /* string target, u64 flags, string upper, string work, strings lowers */
   OP_BIND = 'b',     /* string source, string target, u64 flags */
   OP_TMPFS = 't',    /* string target, u64 mode, u64 bytes (0: none), u64 uid, u64 gid */
+  OP_AGENT = 'g',    /* string guest directory, string host directory, u64 uid, u64 gid: the sockets of AgentCtl */
   OP_LOOPBACK = 'n', /* bring lo up */
   OP_START = 'x',    /* u64 terminal (0 or 1), strings argv: run it and relay; its last arguments name inner */
 };
@@ -189,6 +190,11 @@ __attribute__((noreturn)) void command_process(struct command *command, int cont
 int run_probe(const struct probe_entry *probe, char *attempt, size_t room);
 void remove_stage_probes(const struct command *command);
 
+/* agent.c */
+void agent_listen(const char *guest_directory, const char *host_directory, uid_t uid, gid_t gid);
+void agent_start(void);
+
+int cmd_agentctl(int argc, char **argv);
 int cmd_outer(int argc, char **argv);
 int cmd_inner(int argc, char **argv);
 int cmd_walk(int argc, char **argv);
