@@ -8,6 +8,7 @@ import type { ExecutorCapabilities } from '../../src/core/plan.ts';
 import type { DeadAttempt, LaunchRequest, LayeringExecutor, ReapingExecutor, Session } from '../../src/executor/executor.ts';
 import { locateShim } from '../shim/locate.host.ts';
 import { expectedLimits, type CgroupLimits, type CgroupSupport } from './cgroup.ts';
+import { NativeAgentLink } from './agent-link.host.ts';
 import { createCgroup, detectCgroups, listCgroups, type Cgroup } from './cgroup.host.ts';
 import { gatherFacts, mountsInside, type HostFacts } from './facts.host.ts';
 import { lower, type LaunchNames, type NativeLowering } from './lower.ts';
@@ -72,17 +73,18 @@ async function start(request: LaunchRequest, facts: HostFacts, lowering: NativeL
     env: {},
     cwd: '/',
     detached: !terminal,
-    stdio: terminal ? ['inherit', 'inherit', 'inherit', 'pipe'] : [stdin, 'pipe', 'pipe', 'pipe'],
+    stdio: [...(terminal ? (['inherit', 'inherit', 'inherit'] as const) : ([stdin, 'pipe', 'pipe'] as const)), 'pipe', 'ignore', request.agent === undefined ? 'ignore' : 'pipe'],
   });
   const control = child.stdio[3];
   if (!(control instanceof Duplex)) throw new ProofrunError('ERR_LAUNCH', { message: 'the shim was started without a control channel' });
+  const agent = Array.from<unknown>(child.stdio)[5];
   await new Promise<void>((resolve, reject) => {
     child.once('spawn', resolve);
     child.once('error', (error) => {
       reject(new ProofrunError('ERR_LAUNCH', { message: `spawn ${facts.shim}: ${messageOf(error)}`, cause: error }));
     });
   });
-  const session = new NativeSession({ request, facts, lowering, cgroup, child, control });
+  const session = new NativeSession({ request, facts, lowering, cgroup, child, control, agent: agent instanceof Duplex ? new NativeAgentLink(agent) : undefined });
   const cancel = (): void => {
     session.signal('SIGKILL');
   };

@@ -230,18 +230,15 @@ __attribute__((noreturn)) static void guard(void) {
   }
 }
 
-/*
- * The guard is nobody's child here: the host counts the children of outer. It ends with descriptor 5, which the kernel
- * closes when the host process dies, however it dies.
- */
+static pid_t agent_guard;
+
+/* The guard ends with descriptor 5, which the kernel closes when the host process dies, however it dies. */
 void agent_start(void) {
   if (agent_guest < 0) return;
-  pid_t between = fork();
-  if (between < 0) fail("fork", "agent");
-  if (between == 0) {
-    pid_t child = fork();
-    if (child != 0) _exit(child < 0);
-    if (setsid() < 0) _exit(1);
+  agent_guard = fork();
+  if (agent_guard < 0) fail("fork", "agent");
+  if (agent_guard == 0) {
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || setsid() < 0) _exit(1);
     int guest = fcntl(agent_guest, F_DUPFD_CLOEXEC, 64), host = fcntl(agent_host, F_DUPFD_CLOEXEC, 64);
     if (guest < 0 || host < 0 || dup2(guest, 6) < 0 || dup2(host, 7) < 0) _exit(1);
     for (int fd = 0; fd < FD_AGENT; fd++) close(fd);
@@ -250,12 +247,18 @@ void agent_start(void) {
     agent_host = 7;
     guard();
   }
-  int status;
-  while (waitpid(between, &status, 0) < 0 && errno == EINTR) continue;
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_with("fork", "agent", ECHILD);
+  char text[32];
+  snprintf(text, sizeof text, "%d", (int)agent_guard);
+  say_fact_text(FD_CONTROL, "agent.pid", "fork(2) of outer", text);
   close(agent_guest);
   close(agent_host);
   close(FD_AGENT);
+}
+
+/* The host lets the guard go when it has answered everybody. Nobody else would reap it. */
+void agent_wait(void) {
+  int status;
+  while (agent_guard > 0 && waitpid(agent_guard, &status, 0) < 0 && errno == EINTR) continue;
 }
 
 /* ---- the client: `agentctl` inside the sandbox ---- */

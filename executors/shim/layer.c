@@ -380,6 +380,8 @@ static void merge_into(int top, int base, int to, int depth, int indexed, struct
   free_names(names, count);
   if (base < 0) return;
   names = names_of(base, &count);
+  int copies = layer_copies;
+  layer_copies = 0; /* nobody writes the layer below another */
   for (size_t i = 0; i < count; i++) {
     struct stat st;
     size_t before = path_push(&layer_path, names[i], strlen(names[i]));
@@ -389,6 +391,7 @@ static void merge_into(int top, int base, int to, int depth, int indexed, struct
     }
     path_pop(&layer_path, before);
   }
+  layer_copies = copies;
   free_names(names, count);
 }
 

@@ -270,7 +270,9 @@ static int start(struct cursor *cursor) {
   close(shim);
   close(FD_CONTROL);
   fail_control = -1;
-  return relay_run(&pipes, child);
+  int code = relay_run(&pipes, child);
+  agent_wait();
+  return code;
 }
 
 int cmd_outer(int argc, char **argv) {

@@ -193,6 +193,7 @@ void remove_stage_probes(const struct command *command);
 /* agent.c */
 void agent_listen(const char *guest_directory, const char *host_directory, uid_t uid, gid_t gid);
 void agent_start(void);
+void agent_wait(void);
 
 int cmd_agentctl(int argc, char **argv);
 int cmd_outer(int argc, char **argv);

@@ -76,7 +76,7 @@ export const FLAGS = {
   memory: { value: { kind: 'size', name: 'SIZE' }, help: 'Memory of the whole tree: 512MiB, 2GiB', commands: PLAN, section: 'Limits' },
   cpus: { value: { kind: 'decimal', name: 'N' }, help: 'Processors of the whole tree: 1.5', commands: PLAN, section: 'Limits' },
   processes: { value: { kind: 'count', name: 'N' }, help: 'Processes and threads at one time', commands: PLAN, section: 'Limits' },
-  timeout: { value: { kind: 'duration', name: 'TIME' }, help: 'Time until it ends: 90s, 5m, 1h', commands: [...PLAN, 'wait', 'stop'], section: 'Limits' },
+  timeout: { value: { kind: 'duration', name: 'TIME' }, help: 'Time until it ends: 90s, 5m, 1h', commands: [...PLAN, 'wait', 'stop', 'checkpoint create', 'agentctl quiesce', 'agentctl cancel'], section: 'Limits' },
   executor: {
     value: { kind: 'choice', name: 'NAME', of: ['auto', 'native', 'host'] },
     help: 'Which executor: auto, native, or host (no isolation)',

@@ -26,6 +26,8 @@ export interface LaunchRequest {
   readonly hidden: readonly string[];
   /** The state directory: always hidden. */
   readonly stateDirectory: string;
+  /** AgentCtl: where the job finds its socket, and a 0700 directory of the host for the owner's. Only for a plan that has `agentSocket`. */
+  readonly agent?: { readonly guestSocket: string; readonly hostDirectory: string };
   readonly io: IoPlan;
   /** Cancels a launch that has not reached the gate. */
   readonly abort?: AbortSignal;
@@ -48,6 +50,8 @@ export interface Session {
   readonly hostPids: readonly number[];
   /** Host paths that the sandbox shows, as it was built; for the review. Absent: the executor doesn't choose them. */
   readonly readable?: readonly ReadablePath[];
+  /** AgentCtl's connections. Present when the request asked for it. */
+  readonly agent?: AgentLink | undefined;
   /** Lets the command start. Rejects if the sandbox is gone. */
   release(): Promise<void>;
   /** Sends a signal to the command (name such as SIGTERM). SIGKILL ends the whole tree. */
@@ -56,6 +60,24 @@ export interface Session {
   readonly exited: Promise<Ending>;
   /** Idempotent. Ends the tree, waits for it, takes the final receipts, removes mounts and cgroups. */
   close(): Promise<SessionClosing>;
+}
+
+/** The connections of AgentCtl, as the sandbox carries them. What comes from the side `guest` was said by the job. */
+export interface AgentLink {
+  /** Hands over what has arrived since the launch, and all that follows. Once. */
+  attach(listener: AgentListener): void;
+  /** A guest that doesn't read loses its connection. */
+  send(connection: number, text: string): void;
+  /** When everything is sent. */
+  close(connection: number): void;
+}
+
+export interface AgentListener {
+  opened(connection: number, side: 'guest' | 'host'): void;
+  data(connection: number, bytes: Uint8Array): void;
+  closed(connection: number): void;
+  /** A peer of another uid was turned away from the host's socket. */
+  refused(uid: number): void;
 }
 
 export interface SessionClosing {

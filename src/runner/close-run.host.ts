@@ -3,6 +3,7 @@ import { messageOf } from '../core/errors.ts';
 import type { Ending, RunState, StageState } from '../core/run.ts';
 import { VERSION } from '../core/version.ts';
 import { dropStage } from '../stage/stage-directory.host.ts';
+import { agentDirectory } from './agent-place.host.ts';
 import { missingControls, unobserved, writeAccount } from './account.ts';
 import { planRecord } from './bundle-plan.ts';
 import { writeBundle } from './bundle.host.ts';
@@ -76,6 +77,7 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
       refusal: null,
       lineage: bundleLineage(run.options.from, run.unseenStages),
       closing: built.closing,
+      agentctl: built.desk?.record(),
       readable: built.session?.readable,
       hidden: built.staging?.present ?? [],
       possiblyRead: built.possiblyRead,
@@ -138,6 +140,7 @@ async function joinStage(run: LiveRun, staging: Staging): Promise<Staging['roots
 async function tidy(run: LiveRun, built: Built, stage: StageState): Promise<void> {
   const left = [
     ...(await discardTree(run.parts.shim, run.paths.scratch)),
+    ...removeTree(agentDirectory(run.paths.directory)),
     ...(stage === 'none' ? [] : (built.staging?.roots ?? []).flatMap((root) => removeTree(root.work))),
   ];
   if (left.length > 0) run.warnings.push(`could not be removed: ${left.slice(0, 3).join(', ')}${left.length > 3 ? ` and ${left.length - 3} more` : ''}`);

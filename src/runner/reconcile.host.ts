@@ -11,6 +11,7 @@ import { dropStage, type RecoveredApply } from '../stage/index.ts';
 import { sweepTemporaries } from '../store/durable-file.host.ts';
 import { currentOwner, type StoredRun } from '../store/index.ts';
 import { writeAccount } from './account.ts';
+import { agentDirectory } from './agent-place.host.ts';
 import { recoverApplies } from './apply-run.host.ts';
 import { readBundle, writeBundle } from './bundle.host.ts';
 import { settleCheckpoints } from './checkpoint.host.ts';
@@ -92,7 +93,7 @@ async function reconcileRun(parts: RunnerParts, orphan: StoredRun): Promise<Reco
   if (deaf.length > 0) warnings.push(`processes ${deaf.join(', ')} of the job could not be killed`);
   removeControlSocket(paths.directory);
   await reapRest(parts, run, attempt, paths, warnings);
-  const left = await discardTree(parts.shim, paths.scratch);
+  const left = [...(await discardTree(parts.shim, paths.scratch)), ...removeTree(agentDirectory(paths.directory))];
   if (left.length > 0) warnings.push(`could not be removed: ${left.slice(0, 3).join(', ')}`);
   rmSync(paths.attempt, { force: true });
   const { state } = await commit(parts, run, paths, warnings, orphan.lease?.owner.pid);

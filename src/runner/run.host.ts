@@ -1,11 +1,14 @@
 import { toSnake } from '../core/case.ts';
 import { messageOf, ProofrunError } from '../core/errors.ts';
 import { newAttemptId, newRunId } from '../core/ids.ts';
-import type { Admission } from '../core/plan.ts';
+import type { Admission, ExecutorPlan } from '../core/plan.ts';
 import type { Ending } from '../core/run.ts';
 import { decideGate } from '../evidence/index.ts';
 import type { Session } from '../executor/executor.ts';
 import { currentOwner } from '../store/index.ts';
+import { openDesk, type AgentDesk } from './agent-desk.ts';
+import { makeAgentDirectory } from './agent-place.host.ts';
+import { AGENT_VARIABLE } from './agent-protocol.ts';
 import { planRecord } from './bundle-plan.ts';
 import { closeRun } from './close-run.host.ts';
 import { commandControl } from './command-control.ts';
@@ -33,12 +36,13 @@ import { runPaths } from './state-directory.ts';
 export async function startRun(parts: RunnerParts, admission: Admission, options: RunOptions): Promise<RunHandle> {
   const recordedMs = parts.clock();
   const id = newRunId(recordedMs);
-  const job = admission.kind === 'admitted' ? admission.plan.job : admission.job;
+  const { workspace } = admission.kind === 'admitted' ? admission.plan.job : admission.job;
   const { from } = options;
-  const unseen = unseenStages(parts.store, job.workspace, from);
-  if (admission.kind === 'refused') return await recordRefusal(parts, { id, job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });
+  const unseen = unseenStages(parts.store, workspace, from);
+  if (admission.kind === 'refused') return await recordRefusal(parts, { id, job: admission.job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });
 
-  const { plan } = admission;
+  const plan = withAgentVariable(admission.plan);
+  const { job } = plan;
   if (from !== undefined) await refuseOtherRoots(parts, from, plan);
   keepReserve(parts.stateDirectory);
   const attempt = newAttemptId(recordedMs);
@@ -92,12 +96,22 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
   return { id, directory: run.paths.directory, signal: control.signal, stop: control.stop, kill: control.kill, result: live(run) };
 }
 
+/** A job finds AgentCtl by a variable of its environment; one that it was started with, inside another job perhaps, names nothing here. */
+function withAgentVariable(plan: ExecutorPlan): ExecutorPlan {
+  const { credentials } = plan.job.permissions;
+  const { [AGENT_VARIABLE]: _theirs, ...others } = credentials.environment;
+  const named = plan.agentSocket === undefined ? others : { ...others, [AGENT_VARIABLE]: plan.agentSocket };
+  const environment = Object.fromEntries(Object.entries(named).sort(([a], [b]) => (a < b ? -1 : 1)));
+  return { ...plan, job: { ...plan.job, permissions: { ...plan.job.permissions, credentials: { ...credentials, environment } } } };
+}
+
 async function live(run: LiveRun): Promise<RunResult> {
   const built: Built = {
     streams: undefined,
     staging: undefined,
     session: undefined,
     startedMs: null,
+    desk: undefined,
     closing: undefined,
     possiblyRead: null,
   };
@@ -116,6 +130,7 @@ async function live(run: LiveRun): Promise<RunResult> {
     }
     const ending = await run.cause.settled;
     run.control.detach();
+    await built.desk?.end();
     await tearDown(run, built);
     return await closeWithRoom(run, built, ending);
   } finally {
@@ -155,6 +170,9 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
     scratch: run.paths.scratch,
     hidden: built.staging.absent,
     stateDirectory: run.parts.stateDirectory,
+    ...(run.plan.agentSocket === undefined
+      ? {}
+      : { agent: { guestSocket: run.plan.agentSocket, hostDirectory: makeAgentDirectory(run.paths.directory) } }),
     io: io.kind === 'terminal' ? { kind: 'terminal' } : { kind: 'pipes', stdin: io.stdin },
     abort: run.control.abort,
   });
@@ -177,6 +195,7 @@ async function gateAndCommand(run: LiveRun, session: Session, built: Built): Pro
   built.streams?.connect(session);
   void session.exited.then(cause.settle);
   control.attach(session);
+  built.desk = openAgentDesk(run, session, built);
   const before = session.hostPids.length;
   await session.release();
   // An executor without a sandbox has its process only now.
@@ -198,6 +217,23 @@ async function gateAndCommand(run: LiveRun, session: Session, built: Built): Pro
   });
   await run.at('exited');
 }
+
+/** AgentCtl of a run whose sandbox has it. */
+function openAgentDesk(run: LiveRun, session: Session, built: Built): AgentDesk | undefined {
+  const { staging } = built;
+  if (session.agent === undefined || staging === undefined) return undefined;
+  return openDesk(session.agent, {
+    id: run.id,
+    clock: run.parts.clock,
+    checkpoint: async (name, unchanged) => await (await import('./live-checkpoint.host.ts')).keepLive(run, staging, name, unchanged),
+    stop: () => {
+      run.control.stop(STOP_GRACE_MS);
+    },
+  });
+}
+
+/** From SIGTERM to SIGKILL, for a program that was asked to end and didn't. */
+const STOP_GRACE_MS = 5000;
 
 function recordProcesses(run: LiveRun, session: Session): void {
   writeAttempt(run.paths.attempt, { attempt: run.attempt, executor: run.plan.executor, processes: identify(session.hostPids) });

@@ -59,7 +59,9 @@ export async function takeOver(
 ): Promise<TakenOver> {
   const base = join(directory, 'base');
   const file = (name: string, generation: number): string => join(directory, `${name}-${generation}`);
-  await mergeLayers({ ...how, shim, to: base, base: source.upper, ...(source.index === undefined ? { index: file('index', 0) } : {}) });
+  // A run that goes on over a base has two layers; what its own touches is known only from it.
+  const layers = source.base === undefined ? { base: source.upper } : { base: source.base, over: source.upper };
+  await mergeLayers({ ...how, ...layers, shim, to: base, ...(source.index === undefined ? { index: file('index', 0) } : {}) });
   if (source.index !== undefined) linkSync(source.index, file('index', 0));
   linkSync(source.preimage, file('preimage', 0));
   const earlier = (source.earlier ?? []).map((one, count): EarlierStage => {

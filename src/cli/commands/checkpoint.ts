@@ -2,10 +2,13 @@ import { toSnake } from '../../core/case.ts';
 import { ProofrunError } from '../../core/errors.ts';
 import { createCheckpoint, deleteCheckpoint, verifyCheckpoint } from '../../runner/checkpoint.host.ts';
 import { altered } from '../../runner/checkpoint-files.host.ts';
-import type { StoredCheckpoint } from '../../store/index.ts';
+import { askAgent } from '../../runner/agent-client.host.ts';
+import { runPaths } from '../../runner/state-directory.ts';
+import type { StoredCheckpoint, StoredRun } from '../../store/index.ts';
 import type { ParsedArgs } from '../command.ts';
 import type { CliContext } from '../context.ts';
 import { openRuns, type OpenRuns } from '../open-runs.host.ts';
+import { AGENT_PATIENCE_MS } from './agentctl.ts';
 import { checkpointList, checkpointText } from '../report/checkpoint.ts';
 import { jsonLine } from '../report/json.ts';
 import { paletteFor } from '../report/palette.ts';
@@ -48,11 +51,21 @@ async function create(args: ParsedArgs, context: CliContext, runs: OpenRuns): Pr
   const progress = startProgress('checkpoint', context, args.flags.json === true);
   let made: StoredCheckpoint;
   try {
-    made = await createCheckpoint(parts, run, args.flags.name ?? null);
+    const name = args.flags.name ?? null;
+    if (run.lease !== null) return await createLive(args, context, runs, run, name);
+    made = await createCheckpoint(parts, run, name);
   } finally {
     progress.stop();
   }
   context.stdout.write(args.flags.json === true ? jsonLine(toSnake(made)) : `${made.id}\n`);
+  return 0;
+}
+
+/** Of a live run its owner makes it, when the program says that it is quiet. */
+async function createLive(args: ParsedArgs, context: CliContext, runs: OpenRuns, run: StoredRun, name: string | null): Promise<number> {
+  const { directory } = runPaths(runs.runner.parts.stateDirectory, run.id);
+  const made = await askAgent(directory, run.id, { op: 'checkpoint', timeoutMs: args.flags.timeout ?? AGENT_PATIENCE_MS, name });
+  context.stdout.write(args.flags.json === true ? jsonLine(made) : `${typeof made.id === 'string' ? made.id : ''}\n`);
   return 0;
 }
 
