@@ -73,7 +73,12 @@ async function start(request: LaunchRequest, facts: HostFacts, lowering: NativeL
     env: {},
     cwd: '/',
     detached: !terminal,
-    stdio: [...(terminal ? (['inherit', 'inherit', 'inherit'] as const) : ([stdin, 'pipe', 'pipe'] as const)), 'pipe', 'ignore', request.agent === undefined ? 'ignore' : 'pipe'],
+    stdio: [
+      ...(terminal ? (['inherit', 'inherit', 'inherit'] as const) : ([stdin, 'pipe', 'pipe'] as const)),
+      'pipe',
+      'ignore',
+      request.agent === undefined ? 'ignore' : 'pipe',
+    ],
   });
   const control = child.stdio[3];
   if (!(control instanceof Duplex)) throw new ProofrunError('ERR_LAUNCH', { message: 'the shim was started without a control channel' });
@@ -84,7 +89,15 @@ async function start(request: LaunchRequest, facts: HostFacts, lowering: NativeL
       reject(new ProofrunError('ERR_LAUNCH', { message: `spawn ${facts.shim}: ${messageOf(error)}`, cause: error }));
     });
   });
-  const session = new NativeSession({ request, facts, lowering, cgroup, child, control, agent: agent instanceof Duplex ? new NativeAgentLink(agent) : undefined });
+  const session = new NativeSession({
+    request,
+    facts,
+    lowering,
+    cgroup,
+    child,
+    control,
+    agent: agent instanceof Duplex ? new NativeAgentLink(agent) : undefined,
+  });
   const cancel = (): void => {
     session.signal('SIGKILL');
   };

@@ -316,7 +316,15 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
     const mask = maskOf(root, [...hidden, ...(result?.earlier ?? []).flatMap((one) => one.hidden)], shadow);
     if (mask !== undefined) masks.set(root, mask);
     const { base } = result ?? {};
-    const cover = base === undefined ? undefined : maskOf(root, hidden.filter((path) => isThere(path, root, base)), NO_SHADOW, base);
+    const cover =
+      base === undefined
+        ? undefined
+        : maskOf(
+            root,
+            hidden.filter((path) => isThere(path, root, base)),
+            NO_SHADOW,
+            base,
+          );
     if (cover !== undefined) covers.set(root, cover);
   }
 

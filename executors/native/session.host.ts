@@ -394,7 +394,10 @@ async function exists(path: string): Promise<boolean> {
 /** /proc/<pid>/task/<pid>/children (proc_tid_children(5)); each process of the chain has one child at the gate, the guard of AgentCtl left out. */
 function onlyChild(pid: number, besides?: string): number | undefined {
   try {
-    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter((child) => child !== besides);
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
+      .trim()
+      .split(' ')
+      .filter((child) => child !== besides);
     return children.length === 1 && children[0] !== '' ? Number(children[0]) : undefined;
   } catch {
     return undefined;

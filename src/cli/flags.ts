@@ -76,7 +76,12 @@ export const FLAGS = {
   memory: { value: { kind: 'size', name: 'SIZE' }, help: 'Memory of the whole tree: 512MiB, 2GiB', commands: PLAN, section: 'Limits' },
   cpus: { value: { kind: 'decimal', name: 'N' }, help: 'Processors of the whole tree: 1.5', commands: PLAN, section: 'Limits' },
   processes: { value: { kind: 'count', name: 'N' }, help: 'Processes and threads at one time', commands: PLAN, section: 'Limits' },
-  timeout: { value: { kind: 'duration', name: 'TIME' }, help: 'Time until it ends: 90s, 5m, 1h', commands: [...PLAN, 'wait', 'stop', 'checkpoint create', 'agentctl quiesce', 'agentctl cancel'], section: 'Limits' },
+  timeout: {
+    value: { kind: 'duration', name: 'TIME' },
+    help: 'Time until it ends: 90s, 5m, 1h',
+    commands: [...PLAN, 'wait', 'stop', 'checkpoint create', 'agentctl quiesce', 'agentctl cancel'],
+    section: 'Limits',
+  },
   executor: {
     value: { kind: 'choice', name: 'NAME', of: ['auto', 'native', 'host'] },
     help: 'Which executor: auto, native, or host (no isolation)',
@@ -104,7 +109,13 @@ export const FLAGS = {
     section: 'The run',
   },
   detach: { value: { kind: 'none' }, short: 'd', help: 'Print the run id and return; the run goes on', commands: RUN, section: 'The run' },
-  terminal: { value: { kind: 'none' }, short: 't', help: 'Give the command a terminal (the default on one)', commands: [...RUN, 'inspect'], section: 'The run' },
+  terminal: {
+    value: { kind: 'none' },
+    short: 't',
+    help: 'Give the command a terminal (the default on one)',
+    commands: [...RUN, 'inspect'],
+    section: 'The run',
+  },
   noTerminal: { value: { kind: 'none' }, short: 'T', help: 'Give the command pipes', commands: [...RUN, 'inspect'], section: 'The run' },
   dryRun: { value: { kind: 'none' }, help: 'Say what would happen and do nothing', commands: ['run', 'fork', 'prune'], section: 'The run' },
   idFile: { value: { kind: 'path', name: 'FILE' }, help: 'Write the run id to a file before the command starts', commands: RUN, section: 'Output' },

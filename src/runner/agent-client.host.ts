@@ -9,8 +9,7 @@ const LONGEST_ANSWER = 1 << 20;
 
 /** Asks the process that owns a live run. ERR_AGENT with its reason when it refuses, when the run has no AgentCtl, or its owner went away. */
 export async function askAgent(runDirectory: string, runId: string, request: AgentRequest): Promise<JsonObject> {
-  const absent = (why: string): ProofrunError =>
-    new ProofrunError('ERR_AGENT', { message: `${runId}: ${why}`, hint: `job status ${runId}` });
+  const absent = (why: string): ProofrunError => new ProofrunError('ERR_AGENT', { message: `${runId}: ${why}`, hint: `job status ${runId}` });
   let address: ReturnType<typeof agentAddress>;
   try {
     address = agentAddress(runDirectory);

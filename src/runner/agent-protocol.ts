@@ -62,19 +62,19 @@ export function parseGuestLine(line: Uint8Array): GuestMessage | undefined {
 /** Undefined for a line that the host's side never says. */
 export function parseHostLine(line: Uint8Array): HostMessage | undefined {
   const value = parseObject(line);
-  switch (value?.type) {
+  switch (typeof value?.type === 'string' ? value.type : '') {
     case 'hello':
-      return typeof value.protocol === 'number' ? { type: 'hello', protocol: value.protocol } : undefined;
+      return typeof value?.protocol === 'number' ? { type: 'hello', protocol: value.protocol } : undefined;
     case 'noted': {
-      const state = AGENT_STATES.find((one) => one === value.state);
+      const state = AGENT_STATES.find((one) => one === value?.state);
       return state === undefined ? undefined : { type: 'noted', state };
     }
     case 'directive': {
-      const directive = DIRECTIVES.find((one) => one === value.directive);
+      const directive = DIRECTIVES.find((one) => one === value?.directive);
       return directive === undefined ? undefined : { type: 'directive', directive };
     }
     case 'refused':
-      return typeof value.reason === 'string' ? { type: 'refused', reason: value.reason } : undefined;
+      return typeof value?.reason === 'string' ? { type: 'refused', reason: value.reason } : undefined;
     default:
       return undefined;
   }
@@ -88,16 +88,17 @@ export function parseAgentRequest(line: Uint8Array): AgentRequest {
     return typeof found === 'number' && found >= 0 && Number.isFinite(found) ? found : undefined;
   };
   const timeoutMs = time('timeout_ms');
-  switch (value?.op) {
+  switch (typeof value?.op === 'string' ? value.op : '') {
     case 'status':
+      return { op: 'status' };
     case 'continue':
-      return { op: value.op };
+      return { op: 'continue' };
     case 'quiesce':
       if (timeoutMs !== undefined) return { op: 'quiesce', timeoutMs };
       break;
     case 'checkpoint':
-      if (timeoutMs !== undefined && (value.name === undefined || value.name === null || typeof value.name === 'string')) {
-        return { op: 'checkpoint', timeoutMs, name: value.name ?? null };
+      if (timeoutMs !== undefined && (value?.name === undefined || value.name === null || typeof value.name === 'string')) {
+        return { op: 'checkpoint', timeoutMs, name: value?.name ?? null };
       }
       break;
     case 'cancel': {

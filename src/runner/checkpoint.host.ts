@@ -37,7 +37,8 @@ export interface CheckpointSource {
 export async function createCheckpoint(parts: CheckpointParts, run: StoredRun, name: string | null): Promise<StoredCheckpoint> {
   refuseUnusable(run);
   const record = readStageRecord(runPaths(parts.stateDirectory, run.id).stage);
-  if (record === undefined) throw new ProofrunError('ERR_STAGE_LAYER', { message: `${run.id}: the directory of its stage is gone`, hint: `job drop ${run.id}` });
+  if (record === undefined)
+    {throw new ProofrunError('ERR_STAGE_LAYER', { message: `${run.id}: the directory of its stage is gone`, hint: `job drop ${run.id}` });}
   return await keepCheckpoint(parts, {
     runId: run.id,
     workspace: run.workspace,
@@ -114,7 +115,10 @@ export async function verifyCheckpoint(parts: Pick<CheckpointParts, 'stateDirect
 }
 
 /** `job fork`. The checkpoint is verified first: ERR_CHECKPOINT_ALTERED. */
-export async function startFromCheckpoint(parts: Pick<CheckpointParts, 'stateDirectory' | 'shim' | 'store'>, checkpoint: StoredCheckpoint): Promise<StartingPoint> {
+export async function startFromCheckpoint(
+  parts: Pick<CheckpointParts, 'stateDirectory' | 'shim' | 'store'>,
+  checkpoint: StoredCheckpoint,
+): Promise<StartingPoint> {
   const faults = await verifyCheckpoint(parts, checkpoint);
   if (faults.length > 0) throw altered(checkpoint, faults);
   const { markers, hidden, roots } = readManifest(checkpointDirectory(parts.stateDirectory, checkpoint.id), checkpoint);

@@ -131,9 +131,15 @@ async function stagedChanges(run: LiveRun, built: Built, released: boolean): Pro
 async function joinStage(run: LiveRun, staging: Staging): Promise<Staging['roots']> {
   if (staging.roots.every((root) => root.base === undefined)) return staging.roots;
   const { stage } = run.paths;
-  return await joinBases(run.parts, stage, staging, (roots) => {
-    replaceRecord(stage, { version: 1, markers: staging.markers, hidden: staging.hidden, present: staging.present, roots });
-  }, run.at);
+  return await joinBases(
+    run.parts,
+    stage,
+    staging,
+    (roots) => {
+      replaceRecord(stage, { version: 1, markers: staging.markers, hidden: staging.hidden, present: staging.present, roots });
+    },
+    run.at,
+  );
 }
 
 /** The private home and the overlay's work directories go; an empty stage too. */

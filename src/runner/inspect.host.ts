@@ -62,7 +62,10 @@ async function live(parts: RunnerParts, input: LiveInspection): Promise<Ending> 
   const { from, plan, job, cause, control, io } = input;
   const executor = await parts.executor(plan.executor);
   if (!startsFromLayers(executor)) {
-    throw new ProofrunError('ERR_USAGE', { message: `the ${plan.executor} executor can't show a staged result read-only`, hint: 'job inspect --executor native ...' });
+    throw new ProofrunError('ERR_USAGE', {
+      message: `the ${plan.executor} executor can't show a staged result read-only`,
+      hint: 'job inspect --executor native ...',
+    });
   }
   const views = from.roots.map((root): StagedView => {
     const own = { run: from.lineage.parent, preimage: root.preimage, index: root.index ?? '', hidden: from.hidden };

@@ -25,7 +25,9 @@ export async function keepLive(run: LiveRun, staging: Staging, name: string | nu
     holds: async () => {
       unchanged();
       if (!before.equals(await look())) {
-        throw new ProofrunError('ERR_AGENT', { message: 'the workspace was written while the checkpoint was made, although the program said that it is quiet' });
+        throw new ProofrunError('ERR_AGENT', {
+          message: 'the workspace was written while the checkpoint was made, although the program said that it is quiet',
+        });
       }
     },
   });

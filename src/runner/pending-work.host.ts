@@ -9,7 +9,12 @@ import type { RunnerParts } from './runner.ts';
  * own work.
  */
 export function hasPendingWork(parts: Pick<RunnerParts, 'stateDirectory' | 'store'>): boolean {
-  return parts.store.reconcilable().length > 0 || parts.store.abandonedCheckpoints().length > 0 || hasClaimed(parts.stateDirectory) || hasLedgers(parts.stateDirectory);
+  return (
+    parts.store.reconcilable().length > 0 ||
+    parts.store.abandonedCheckpoints().length > 0 ||
+    hasClaimed(parts.stateDirectory) ||
+    hasLedgers(parts.stateDirectory)
+  );
 }
 
 /** Ledgers of applies that are going on, or were left half way (src/stage/ledger.host.ts). */

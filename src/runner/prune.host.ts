@@ -53,11 +53,16 @@ export function prunable(parts: Pick<RunnerParts, 'store'>, rule: PruneRule): Pr
   const all = store.listCheckpoints(rule.workspace === undefined ? {} : { workspace: rule.workspace });
   const checkpoints = rule.checkpoints === true ? all.filter((one) => one.state === 'whole' && one.createdMs < rule.endedBeforeMs) : [];
   const going = new Set(checkpoints.map((one) => one.id));
-  const kept = new Set<string>(store.listCheckpoints().filter((one) => !going.has(one.id)).map((one) => one.runId));
+  const kept = new Set<string>(
+    store
+      .listCheckpoints()
+      .filter((one) => !going.has(one.id))
+      .map((one) => one.runId),
+  );
   const lineage = store.lineage();
   let runs = free;
   // A run that stays keeps the one that it came from, which may keep another.
-  for (let before = -1; before !== runs.length; ) {
+  for (let before = -1; before !== runs.length;) {
     before = runs.length;
     const taken = new Set<string>(runs.map((run) => run.id));
     const parents = new Set<string>(lineage.filter((one) => !taken.has(one.runId)).map((one) => one.parent));

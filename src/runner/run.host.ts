@@ -39,7 +39,8 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
   const { workspace } = admission.kind === 'admitted' ? admission.plan.job : admission.job;
   const { from } = options;
   const unseen = unseenStages(parts.store, workspace, from);
-  if (admission.kind === 'refused') return await recordRefusal(parts, { id, job: admission.job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });
+  if (admission.kind === 'refused')
+    {return await recordRefusal(parts, { id, job: admission.job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });}
 
   const plan = withAgentVariable(admission.plan);
   const { job } = plan;
@@ -99,9 +100,9 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
 /** A job finds AgentCtl by a variable of its environment; one that it was started with, inside another job perhaps, names nothing here. */
 function withAgentVariable(plan: ExecutorPlan): ExecutorPlan {
   const { credentials } = plan.job.permissions;
-  const { [AGENT_VARIABLE]: _theirs, ...others } = credentials.environment;
-  const named = plan.agentSocket === undefined ? others : { ...others, [AGENT_VARIABLE]: plan.agentSocket };
-  const environment = Object.fromEntries(Object.entries(named).sort(([a], [b]) => (a < b ? -1 : 1)));
+  const others = Object.entries(credentials.environment).filter(([name]) => name !== AGENT_VARIABLE);
+  const named: readonly (readonly [string, string])[] = plan.agentSocket === undefined ? others : [...others, [AGENT_VARIABLE, plan.agentSocket]];
+  const environment = Object.fromEntries([...named].sort(([a], [b]) => (a < b ? -1 : 1)));
   return { ...plan, job: { ...plan.job, permissions: { ...plan.job.permissions, credentials: { ...credentials, environment } } } };
 }
 
@@ -170,9 +171,7 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
     scratch: run.paths.scratch,
     hidden: built.staging.absent,
     stateDirectory: run.parts.stateDirectory,
-    ...(run.plan.agentSocket === undefined
-      ? {}
-      : { agent: { guestSocket: run.plan.agentSocket, hostDirectory: makeAgentDirectory(run.paths.directory) } }),
+    ...(run.plan.agentSocket === undefined ? {} : { agent: { guestSocket: run.plan.agentSocket, hostDirectory: makeAgentDirectory(run.paths.directory) } }),
     io: io.kind === 'terminal' ? { kind: 'terminal' } : { kind: 'pipes', stdin: io.stdin },
     abort: run.control.abort,
   });

@@ -27,23 +27,25 @@ export function parseStageRecord(bytes: Uint8Array, stageDirectory: string): Sta
   const roots = list(value.roots, stageDirectory).map((item) => {
     const { root, upper, work, preimage } = item;
     if (typeof root !== 'string' || typeof upper !== 'string' || typeof work !== 'string' || typeof preimage !== 'string') throw damaged(stageDirectory);
+    const base = optionalPath(item.base, stageDirectory);
+    const index = optionalPath(item.index, stageDirectory);
     return {
       root,
       upper: join(stageDirectory, upper),
       work: join(stageDirectory, work),
       preimage: join(stageDirectory, preimage),
-      ...optionalPath('base', item.base, stageDirectory),
-      ...optionalPath('index', item.index, stageDirectory),
+      ...(base === undefined ? {} : { base }),
+      ...(index === undefined ? {} : { index }),
       ...(item.earlier === undefined ? {} : { earlier: list(item.earlier, stageDirectory).map((one) => earlierStage(one, stageDirectory)) }),
     };
   });
   return { version: 1, markers: value.markers, hidden: hiddenList(value.hidden, stageDirectory), present: hiddenList(value.present, stageDirectory), roots };
 }
 
-function optionalPath<K extends 'base' | 'index'>(key: K, value: unknown, stageDirectory: string): { readonly [key in K]?: string } {
-  if (value === undefined) return {};
+function optionalPath(value: unknown, stageDirectory: string): string | undefined {
+  if (value === undefined) return undefined;
   if (typeof value !== 'string') throw damaged(stageDirectory);
-  return { [key]: join(stageDirectory, value) } as { readonly [key in K]: string };
+  return join(stageDirectory, value);
 }
 
 function earlierStage({ run, preimage, index, hidden }: Readonly<Record<string, unknown>>, stageDirectory: string): EarlierStage {

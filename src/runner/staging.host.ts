@@ -213,7 +213,6 @@ function named(paths: readonly string[]): string {
   return `${paths.slice(0, MOST_NAMED).join(', ')}${paths.length > MOST_NAMED ? ` and ${paths.length - MOST_NAMED} more` : ''}`;
 }
 
-
 /** Not synced: after a crash of the machine the layers below it aren't either. */
 function writeRecord(stage: string, record: StageRecord): void {
   writeFileSync(join(stage, STAGE_RECORD), JSON.stringify(record), { mode: 0o600, flag: 'wx' });

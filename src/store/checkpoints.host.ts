@@ -75,7 +75,8 @@ export function finishCheckpoint(connection: Connection, id: CheckpointId, whole
     ),
   );
   const found = readCheckpoint(connection, id);
-  if (changed !== 1 || found === undefined) throw new ProofrunError('ERR_STORE_STALE', { message: `${id}: is no longer being made`, hint: 'job checkpoint list' });
+  if (changed !== 1 || found === undefined)
+    {throw new ProofrunError('ERR_STORE_STALE', { message: `${id}: is no longer being made`, hint: 'job checkpoint list' });}
   return found;
 }
 
@@ -103,12 +104,12 @@ export function forgetCheckpoint(connection: Connection, id: CheckpointId): void
 
 /** Newest first. */
 export function listCheckpoints(connection: Connection, filter: CheckpointFilter): readonly StoredCheckpoint[] {
-  const conditions: string[] = [];
-  const values: string[] = [];
-  if (filter.workspace !== undefined) conditions.push('workspace = ?') && values.push(filter.workspace);
-  if (filter.runId !== undefined) conditions.push('run_id = ?') && values.push(filter.runId);
-  const where = conditions.length === 0 ? '' : ` WHERE ${conditions.join(' AND ')}`;
-  return connection.all(`${SELECT}${where} ORDER BY id DESC`, ...values).map((row) => parseRow(row, connection.file));
+  const wanted = [
+    ...(filter.workspace === undefined ? [] : [['workspace = ?', filter.workspace] as const]),
+    ...(filter.runId === undefined ? [] : [['run_id = ?', filter.runId] as const]),
+  ];
+  const where = wanted.length === 0 ? '' : ` WHERE ${wanted.map(([condition]) => condition).join(' AND ')}`;
+  return connection.all(`${SELECT}${where} ORDER BY id DESC`, ...wanted.map(([, value]) => value)).map((row) => parseRow(row, connection.file));
 }
 
 /** An id, a unique beginning of one, a name (the newest of that name in the workspace, else in all), or `last` (the newest of the workspace). */
@@ -117,17 +118,24 @@ export function findCheckpoint(connection: Connection, text: string, workspace: 
   const here = all.filter((one) => one.workspace === workspace);
   if (text === 'last') {
     const [newest] = here;
-    if (newest === undefined) throw new ProofrunError('ERR_CHECKPOINT_NOT_FOUND', { message: 'this workspace has no checkpoint', hint: 'job checkpoint create last' });
+    if (newest === undefined)
+      {throw new ProofrunError('ERR_CHECKPOINT_NOT_FOUND', { message: 'this workspace has no checkpoint', hint: 'job checkpoint create last' });}
     return newest;
   }
   const named = here.find((one) => one.name === text) ?? all.find((one) => one.name === text);
   const begins = /^(?:cp-)?([0-9A-HJKMNP-TV-Z]{4,26})$/i.exec(text)?.[1]?.toUpperCase();
-  const matching = [...(named === undefined ? [] : [named]), ...(begins === undefined ? [] : all.filter((one) => one !== named && one.id.startsWith(`cp-${begins}`)))];
+  const matching = [
+    ...(named === undefined ? [] : [named]),
+    ...(begins === undefined ? [] : all.filter((one) => one !== named && one.id.startsWith(`cp-${begins}`))),
+  ];
   const [only, second] = matching;
   if (only === undefined) throw notFound(text);
   if (second !== undefined) {
     throw new ProofrunError('ERR_CHECKPOINT_NOT_FOUND', {
-      message: `'${safeLine(text, 80)}' matches ${matching.slice(0, 5).map((one) => one.id).join(', ')}`,
+      message: `'${safeLine(text, 80)}' matches ${matching
+        .slice(0, 5)
+        .map((one) => one.id)
+        .join(', ')}`,
       hint: 'give a longer part of the id; job checkpoint list',
     });
   }

@@ -82,7 +82,10 @@ async function list(args: ParsedArgs, context: CliContext, runs: OpenRuns): Prom
 
 async function show(args: ParsedArgs, context: CliContext, runs: OpenRuns): Promise<number> {
   const found = await find(args, runs);
-  const forks = runs.runner.parts.store.lineage().filter((one) => one.checkpoint === found.id).map((one) => one.runId);
+  const forks = runs.runner.parts.store
+    .lineage()
+    .filter((one) => one.checkpoint === found.id)
+    .map((one) => one.runId);
   context.stdout.write(args.flags.json === true ? jsonLine(toSnake({ ...found, forks })) : checkpointText(found, forks));
   return 0;
 }

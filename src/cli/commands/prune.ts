@@ -10,7 +10,11 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const { flags } = args;
   const runs = await openRuns(context);
   try {
-    const rule: PruneRule = { endedBeforeMs: context.clock() + 1 - (flags.olderThan ?? 0), staged: flags.staged === true, checkpoints: flags.checkpoints === true };
+    const rule: PruneRule = {
+      endedBeforeMs: context.clock() + 1 - (flags.olderThan ?? 0),
+      staged: flags.staged === true,
+      checkpoints: flags.checkpoints === true,
+    };
     const dry = flags.dryRun === true;
     const taken = dry
       ? { ...prunable(runs.runner.parts, rule), left: [] }

@@ -27,7 +27,11 @@ export function checkpointList({ checkpoints, nowMs, palette }: CheckpointListIn
   ]);
   const header = ['CHECKPOINT', 'RUN', 'OF', 'ENTRIES', 'SIZE', 'AGE', 'NAME'];
   const widths = header.map((title, column) => Math.max(...[header, ...rows].map((row) => columnsOf(row[column] ?? title))));
-  const line = (cells: readonly string[]): string => cells.map((cell, column) => pad(cell, (widths[column] ?? 0) + 2)).join('').trimEnd();
+  const line = (cells: readonly string[]): string =>
+    cells
+      .map((cell, column) => pad(cell, (widths[column] ?? 0) + 2))
+      .join('')
+      .trimEnd();
   return `${[palette.bold(line(header)), ...rows.map(line)].join('\n')}\n`;
 }
 
