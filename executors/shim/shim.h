@@ -63,7 +63,8 @@ enum {
 #define MOUNT_NOEXEC 4u
 #define MOUNT_USERXATTR 8u
 #define MOUNT_OPTIONAL 16u
-#define MOUNT_FOLLOW 32u /* an overlay follows redirects of its lower layers and makes none */
+/* An overlay follows redirects of its lower layers and makes none. */
+#define MOUNT_FOLLOW 32u
 
 /* Frames to inner: its configuration, then commands. */
 enum {

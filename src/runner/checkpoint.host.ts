@@ -37,8 +37,9 @@ export interface CheckpointSource {
 export async function createCheckpoint(parts: CheckpointParts, run: StoredRun, name: string | null): Promise<StoredCheckpoint> {
   refuseUnusable(run);
   const record = readStageRecord(runPaths(parts.stateDirectory, run.id).stage);
-  if (record === undefined)
-    {throw new ProofrunError('ERR_STAGE_LAYER', { message: `${run.id}: the directory of its stage is gone`, hint: `job drop ${run.id}` });}
+  if (record === undefined) {
+    throw new ProofrunError('ERR_STAGE_LAYER', { message: `${run.id}: the directory of its stage is gone`, hint: `job drop ${run.id}` });
+  }
   return await keepCheckpoint(parts, {
     runId: run.id,
     workspace: run.workspace,

@@ -39,8 +39,9 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
   const { workspace } = admission.kind === 'admitted' ? admission.plan.job : admission.job;
   const { from } = options;
   const unseen = unseenStages(parts.store, workspace, from);
-  if (admission.kind === 'refused')
-    {return await recordRefusal(parts, { id, job: admission.job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });}
+  if (admission.kind === 'refused') {
+    return await recordRefusal(parts, { id, job: admission.job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });
+  }
 
   const plan = withAgentVariable(admission.plan);
   const { job } = plan;

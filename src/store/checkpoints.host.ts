@@ -75,8 +75,9 @@ export function finishCheckpoint(connection: Connection, id: CheckpointId, whole
     ),
   );
   const found = readCheckpoint(connection, id);
-  if (changed !== 1 || found === undefined)
-    {throw new ProofrunError('ERR_STORE_STALE', { message: `${id}: is no longer being made`, hint: 'job checkpoint list' });}
+  if (changed !== 1 || found === undefined) {
+    throw new ProofrunError('ERR_STORE_STALE', { message: `${id}: is no longer being made`, hint: 'job checkpoint list' });
+  }
   return found;
 }
 
@@ -118,8 +119,9 @@ export function findCheckpoint(connection: Connection, text: string, workspace: 
   const here = all.filter((one) => one.workspace === workspace);
   if (text === 'last') {
     const [newest] = here;
-    if (newest === undefined)
-      {throw new ProofrunError('ERR_CHECKPOINT_NOT_FOUND', { message: 'this workspace has no checkpoint', hint: 'job checkpoint create last' });}
+    if (newest === undefined) {
+      throw new ProofrunError('ERR_CHECKPOINT_NOT_FOUND', { message: 'this workspace has no checkpoint', hint: 'job checkpoint create last' });
+    }
     return newest;
   }
   const named = here.find((one) => one.name === text) ?? all.find((one) => one.name === text);

@@ -8,7 +8,6 @@ import { countWords, shortId, sizeWords } from './words.ts';
 export interface CheckpointListInput {
   readonly checkpoints: readonly StoredCheckpoint[];
   readonly nowMs: number;
-  readonly width: number;
   readonly palette: Palette;
 }
 
