@@ -9,9 +9,6 @@ import type { CliContext } from './context.ts';
 import { openRuns } from './open-runs.host.ts';
 import { jsonLine } from './report/json.ts';
 
-/** How long a program is waited for when nobody says otherwise. Milliseconds. */
-export const AGENT_PATIENCE_MS = 30_000;
-
 /** Asks the owner of the run that the first word names, and prints what it answers. */
 export async function talk(args: ParsedArgs, context: CliContext, request: AgentRequest): Promise<number> {
   const runs = await openRuns(context);

@@ -4,6 +4,9 @@ import type { JsonObject } from '../core/json.ts';
 import { byteLines, formatAgentRequest, parseAgentAnswer, type AgentRequest } from './agent-protocol.ts';
 import { agentAddress } from './agent-place.host.ts';
 
+/** How long a program is waited for when nobody says otherwise. Milliseconds. */
+export const AGENT_PATIENCE_MS = 30_000;
+
 /** The owner's process answers in one line of at most so many bytes. */
 const LONGEST_ANSWER = 1 << 20;
 

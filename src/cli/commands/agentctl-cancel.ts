@@ -1,4 +1,5 @@
-import { AGENT_PATIENCE_MS, talk } from '../agent-talk.host.ts';
+import { AGENT_PATIENCE_MS } from '../../runner/agent-client.host.ts';
+import { talk } from '../agent-talk.host.ts';
 import type { ParsedArgs } from '../command.ts';
 import type { CliContext } from '../context.ts';
 

@@ -1,10 +1,9 @@
 import { toSnake } from '../../core/case.ts';
 import type { JsonValue } from '../../core/json.ts';
-import { askAgent } from '../../runner/agent-client.host.ts';
+import { AGENT_PATIENCE_MS, askAgent } from '../../runner/agent-client.host.ts';
 import { createCheckpoint } from '../../runner/checkpoint.host.ts';
 import { runPaths } from '../../runner/state-directory.ts';
 import type { StoredRun } from '../../store/index.ts';
-import { AGENT_PATIENCE_MS } from '../agent-talk.host.ts';
 import type { ParsedArgs } from '../command.ts';
 import type { CliContext } from '../context.ts';
 import { openRuns, type OpenRuns } from '../open-runs.host.ts';
