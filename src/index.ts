@@ -22,6 +22,9 @@ export type { ExecutorEntry } from './executor/registry.ts';
 export type { JobRequest } from './policy/request.ts';
 export type { Selection } from './stage/index.ts';
 export type { StoredRun } from './store/index.ts';
+export { joinAgentCtl, type AgentGuest, type AgentGuestOptions } from './runner/agent-guest.host.ts';
+export type { StartingPoint } from './runner/starting-point.host.ts';
+export type { StoredCheckpoint } from './store/index.ts';
 export type { Proofrun, StartOptions } from './runner/proofrun.host.ts';
 export type { RecordedRun, RunHandle, RunIo, RunNotice, RunResult } from './runner/runner.ts';
 

@@ -1,7 +1,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { Duplex } from 'node:stream';
 import { messageOf, ProofrunError } from '../../src/core/errors.ts';
-import type { LaunchRequest } from '../../src/executor/executor.ts';
+import type { BeginRequest } from '../../src/executor/executor.ts';
+import { NativeAgentLink } from './agent-link.host.ts';
 import { locateShim } from '../shim/locate.host.ts';
 import type { CgroupLimits, CgroupSupport } from './cgroup.ts';
 import { createCgroup, joinCgroup, type Cgroup } from './cgroup.host.ts';
@@ -18,6 +19,8 @@ export interface LaunchGroup {
 export interface StartedOuter {
   readonly child: ChildProcess;
   readonly control: Duplex;
+  /** undefined: the job has no AgentCtl. */
+  readonly agent: NativeAgentLink | undefined;
   /** undefined: the job needs none, or this machine lets the caller have none. */
   readonly group: LaunchGroup | undefined;
   /** Resolves when outer is in the group. undefined: nobody has asked for it yet. */
@@ -44,7 +47,7 @@ export interface BeginOptions {
 }
 
 /** Starts outer and looks at the host while it comes up. */
-export function beginLaunch(request: Pick<LaunchRequest, 'plan' | 'scratch' | 'io'>, options: BeginOptions): Beginning {
+export function beginLaunch(request: BeginRequest, options: BeginOptions): Beginning {
   const started = start(request, options);
   // Whoever launches is told; one that never comes isn't.
   started.catch(() => undefined);
@@ -66,8 +69,8 @@ export function beginLaunch(request: Pick<LaunchRequest, 'plan' | 'scratch' | 'i
   };
 }
 
-async function start(request: Pick<LaunchRequest, 'plan' | 'scratch' | 'io'>, options: BeginOptions): Promise<StartedOuter> {
-  const { child, control, spawned } = spawnOuter(locateShim(options.shim), request.io);
+async function start(request: BeginRequest, options: BeginOptions): Promise<StartedOuter> {
+  const { child, control, agent, spawned } = spawnOuter(locateShim(options.shim), request);
   let group: LaunchGroup | undefined;
   try {
     group = await makeGroup(request, options);
@@ -76,14 +79,17 @@ async function start(request: Pick<LaunchRequest, 'plan' | 'scratch' | 'io'>, op
     joined?.catch(() => undefined);
     const survey = surveyHost(request.plan.job, process.env);
     await spawned;
-    return { child, control, group, joined, survey };
+    return { child, control, agent, group, joined, survey };
   } catch (error) {
     await endOuter(child, control, group);
     throw error;
   }
 }
 
-function spawnOuter(shim: string, io: LaunchRequest['io']): Pick<StartedOuter, 'child' | 'control'> & { readonly spawned: Promise<void> } {
+function spawnOuter(
+  shim: string,
+  { io, agent: agentPlace }: BeginRequest,
+): Pick<StartedOuter, 'child' | 'control' | 'agent'> & { readonly spawned: Promise<void> } {
   const terminal = io.kind === 'terminal';
   const stdin = io.kind === 'pipes' && io.stdin === 'none' ? 'ignore' : 'inherit';
   // An empty environment: LD_PRELOAD and the like would act outside the sandbox. Without a terminal it is a session of its own,
@@ -92,10 +98,16 @@ function spawnOuter(shim: string, io: LaunchRequest['io']): Pick<StartedOuter, '
     env: {},
     cwd: '/',
     detached: !terminal,
-    stdio: terminal ? ['inherit', 'inherit', 'inherit', 'pipe'] : [stdin, 'pipe', 'pipe', 'pipe'],
+    stdio: [
+      ...(terminal ? (['inherit', 'inherit', 'inherit'] as const) : ([stdin, 'pipe', 'pipe'] as const)),
+      'pipe',
+      'ignore',
+      agentPlace === undefined ? 'ignore' : 'pipe',
+    ],
   });
   const control = child.stdio[3];
   if (!(control instanceof Duplex)) throw new ProofrunError('ERR_LAUNCH', { message: 'the shim was started without a control channel' });
+  const agent = Array.from<unknown>(child.stdio)[5];
   const spawned = new Promise<void>((resolve, reject) => {
     child.once('spawn', resolve);
     child.once('error', (error) => {
@@ -104,10 +116,10 @@ function spawnOuter(shim: string, io: LaunchRequest['io']): Pick<StartedOuter, '
   });
   // Who awaits it is told; somebody else's failure may come first.
   spawned.catch(() => undefined);
-  return { child, control, spawned };
+  return { child, control, agent: agent instanceof Duplex ? new NativeAgentLink(agent) : undefined, spawned };
 }
 
-async function makeGroup({ plan, scratch }: Pick<LaunchRequest, 'plan' | 'scratch'>, { cgroups }: BeginOptions): Promise<LaunchGroup | undefined> {
+async function makeGroup({ plan, scratch }: BeginRequest, { cgroups }: BeginOptions): Promise<LaunchGroup | undefined> {
   const { limits: asked } = plan.job.permissions.resources;
   const asRoot = process.geteuid?.() === 0;
   const limits: CgroupLimits = {

@@ -3,7 +3,16 @@ import { chmodSync, chownSync, mkdirSync, realpathSync, writeFileSync } from 'no
 import { join } from 'node:path';
 import { ProofrunError } from '../../src/core/errors.ts';
 import type { ExecutorCapabilities } from '../../src/core/plan.ts';
-import type { BegunLaunch, DeadAttempt, EagerExecutor, LaunchRequest, ReapingExecutor, Session } from '../../src/executor/executor.ts';
+import type {
+  BegunLaunch,
+  BeginRequest,
+  DeadAttempt,
+  EagerExecutor,
+  LaunchRequest,
+  LayeringExecutor,
+  ReapingExecutor,
+  Session,
+} from '../../src/executor/executor.ts';
 import { locateShim } from '../shim/locate.host.ts';
 import { beginLaunch, groupName, type Beginning } from './begin.host.ts';
 import { expectedLimits, type CgroupSupport } from './cgroup.ts';
@@ -26,15 +35,16 @@ export interface NativeExecutorOptions {
 }
 
 /** Namespaces through bubblewrap and the shim: no daemon, no root. */
-export function createNativeExecutor(options: NativeExecutorOptions): ReapingExecutor & EagerExecutor {
+export function createNativeExecutor(options: NativeExecutorOptions): ReapingExecutor & EagerExecutor & LayeringExecutor {
   let support: CgroupSupport | undefined;
   const cgroups = (): CgroupSupport => (support ??= detectCgroups());
   const beginnings = new WeakMap<BegunLaunch, Beginning>();
-  const beginOne = (request: Pick<LaunchRequest, 'plan' | 'scratch' | 'io'>): Beginning =>
+  const beginOne = (request: BeginRequest): Beginning =>
     // A test that changes what is installed decides about the group too.
     beginLaunch(request, { shim: options.shim, cgroups, join: options.alterInstall === undefined });
   return {
     id: 'native',
+    startsFromLayers: true,
     probe: (): Promise<ExecutorCapabilities> => probeNative(options.version, cgroups),
     begin: (request) => {
       const beginning = beginOne(request);
@@ -58,7 +68,7 @@ async function launch(request: LaunchRequest, options: NativeExecutorOptions, be
   if (request.abort?.aborted === true) throw new ProofrunError('ERR_LAUNCH', { message: 'the launch was aborted' });
   const bubblewrap = findBubblewrap();
   if (bubblewrap === undefined) throw new ProofrunError('ERR_LAUNCH', { message: 'bubblewrap is not installed', hint: 'apt-get install bubblewrap' });
-  const { child, control, group, joined, survey } = await beginning.started;
+  const { child, control, agent, group, joined, survey } = await beginning.started;
   const facts = gatherFacts({ request, bubblewrap, shim: locateShim(options.shim), survey });
   refuseMounts(request, facts);
   refuseShares(request, facts);
@@ -75,6 +85,7 @@ async function launch(request: LaunchRequest, options: NativeExecutorOptions, be
     cgroup: group?.cgroup,
     child,
     control,
+    agent,
     joined: joined ?? joinCgroup(lowering.install.cgroupProcs, child.pid ?? 0),
   });
   const cancel = (): void => {
@@ -112,7 +123,8 @@ const MADE_ANEW = ['/dev', '/proc', '/sys'];
 /** overlayfs can't have mounts below its lower directory for an ordinary user, and would show empty directories there for root. */
 function refuseMounts(request: LaunchRequest, facts: HostFacts): void {
   const { job } = request.plan;
-  const roots = [...request.stage.map((one) => one.root), ...(job.permissions.fileRead.home === 'real' ? [job.home] : [])];
+  const laid = [...request.stage, ...(request.views ?? [])].map((one) => one.root);
+  const roots = [...laid, ...(job.permissions.fileRead.home === 'real' ? [job.home] : [])];
   for (const root of roots) {
     const place = MADE_ANEW.find((one) => root === one || root.startsWith(`${one}/`));
     if (place !== undefined) {
@@ -121,7 +133,7 @@ function refuseMounts(request: LaunchRequest, facts: HostFacts): void {
         hint: 'name a workspace elsewhere: --workspace DIR',
       });
     }
-    const inside = mountsInside(root, facts.mounts).filter((path) => !request.stage.some((one) => one.root === path));
+    const inside = mountsInside(root, facts.mounts).filter((path) => !laid.includes(path));
     if (inside.length === 0) continue;
     throw new ProofrunError('ERR_LAUNCH', {
       message: `${root} has other filesystems mounted below it (${inside.slice(0, 3).join(', ')}${inside.length > 3 ? ', ...' : ''}): an overlay can't stage them`,

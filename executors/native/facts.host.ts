@@ -47,6 +47,8 @@ export interface HostFacts {
   readonly projected: Projected;
   /** Directory of the private home's parents that exist on the host: for modes only. */
   readonly masks: ReadonlyMap<string, Mask>;
+  /** Masks above the result of an earlier run: what of it must be hidden, by the directory that it is laid over. */
+  readonly covers: ReadonlyMap<string, Mask>;
   /** Files of the stage that belong to others and that the job can't change: too large or too many to repeat. */
   readonly notWritable: readonly string[];
   /** Hidden literal paths that exist now. */
@@ -120,8 +122,8 @@ function idsOf(uid: number, directoryGid: number): Ids {
 
 const within = (path: string, root: string): boolean => path === root || root === '/' || path.startsWith(`${root}/`);
 
-/** The mask of one directory: which of the hidden paths lie in it. A missing parent is hidden in their place. */
-export function maskOf(root: string, hidden: readonly string[], shadow: Shadow = NO_SHADOW): Mask | undefined {
+/** The mask of one directory: which of the hidden paths lie in it. A missing parent is hidden in their place. `seenAt`: where its content is looked at. */
+export function maskOf(root: string, hidden: readonly string[], shadow: Shadow = NO_SHADOW, seenAt = root): Mask | undefined {
   const directories = new Set<string>();
   const whiteouts = new Set<string>();
   for (const path of hidden) {
@@ -134,7 +136,7 @@ export function maskOf(root: string, hidden: readonly string[], shadow: Shadow =
         whiteouts.add(at);
         break;
       }
-      const facts = lstatSync(join(root, at), { throwIfNoEntry: false });
+      const facts = lstatSync(join(seenAt, at), { throwIfNoEntry: false });
       if (facts === undefined) {
         whiteouts.add(at);
         break;
@@ -151,6 +153,11 @@ export function maskOf(root: string, hidden: readonly string[], shadow: Shadow =
     directories: [...directories].sort(),
     whiteouts: [...whiteouts].filter((name) => ![...whiteouts].some((other) => other !== name && within(name, other))).sort(),
   };
+}
+
+/** Whether the layer `base`, laid over `root`, has an entry at a path of the root. */
+function isThere(path: string, root: string, base: string): boolean {
+  return path.startsWith(`${root}/`) && lstatSync(`${base}${path.slice(root.length)}`, { throwIfNoEntry: false }) !== undefined;
 }
 
 /** The directories that lead to a path, and the path itself. */
@@ -289,7 +296,8 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
 
   const hidden = [...new Set([...request.hidden, ...(isProjected ? SYSTEM_SECRETS : []), request.stateDirectory])];
   const isHidden = (path: string): boolean => hidden.some((one) => within(path, one));
-  const staged = request.stage.map((one) => one.root);
+  const views = request.views ?? [];
+  const staged = [...request.stage, ...views].map((one) => one.root);
   const covered = (path: string): boolean => staged.some((root) => within(path, root));
 
   const roots = isProjected
@@ -311,6 +319,7 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
   }
 
   const masks = new Map<string, Mask>();
+  const covers = new Map<string, Mask>();
   const notWritable: string[] = [];
   const maskRoots = [
     ...entries.filter((one) => one.kind === 'tree').map((one) => one.path),
@@ -321,8 +330,20 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
     const foreign = request.stage.find((one) => one.root === root)?.foreign ?? [];
     const shadow = asRoot ? NO_SHADOW : shadowOf(root, foreign, caller.uid, caller.gid, isHidden);
     notWritable.push(...shadow.notWritable);
-    const mask = maskOf(root, hidden, shadow);
+    const result = [...request.stage, ...views].find((one) => one.root === root);
+    const mask = maskOf(root, [...hidden, ...(result?.earlier ?? []).flatMap((one) => one.hidden)], shadow);
     if (mask !== undefined) masks.set(root, mask);
+    const { base } = result ?? {};
+    const cover =
+      base === undefined
+        ? undefined
+        : maskOf(
+            root,
+            hidden.filter((path) => isThere(path, root, base)),
+            NO_SHADOW,
+            base,
+          );
+    if (cover !== undefined) covers.set(root, cover);
   }
 
   const outside = isProjected
@@ -347,8 +368,13 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
     closedByBubblewrap: asRoot ? CLOSED_BY_BUBBLEWRAP.filter((name) => existsSync(`/proc/${name}`)) : [],
     projected: { entries, skipped },
     masks,
+    covers,
     notWritable,
-    hiddenPresent: request.hidden.filter((path) => lstatSync(path, { throwIfNoEntry: false }) !== undefined),
+    hiddenPresent: request.hidden.filter(
+      (path) =>
+        lstatSync(path, { throwIfNoEntry: false }) !== undefined ||
+        [...request.stage, ...views].some(({ root, base }) => base !== undefined && isThere(path, root, base)),
+    ),
     outside,
     agentSockets: survey.agentSockets,
     resolverFile: isProjected ? resolverFile() : undefined,

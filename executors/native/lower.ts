@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { perDimension } from '../../src/core/dimension.ts';
 import type { JsonValue } from '../../src/core/json.ts';
 import type { ControlId } from '../../src/core/plan.ts';
@@ -130,6 +130,9 @@ function lowerFiles(lowering: Lowering, request: LaunchRequest, facts: HostFacts
   lowering.probe('read_only_host', 'probe.write.root', PROBE.create, `/${writeProbe}`, [], ['EROFS']);
   lowering.probe('read_only_host', 'probe.write.etc', PROBE.create, `/etc/${writeProbe}`, [], ['EROFS']);
   lowering.probe('read_only_host', 'probe.write.usr', PROBE.create, `/usr/${writeProbe}`, [], ['EROFS']);
+  for (const [index, view] of (request.views ?? []).entries()) {
+    lowering.probe('read_only_host', `probe.write.view:${index}`, PROBE.create, join(view.root, writeProbe), [], ['EROFS', 'EACCES']);
+  }
   // For an ordinary user the files' own mode refuses first (EACCES), as it does for uid 0 without capabilities outside its files.
   const closed = ['EROFS', 'EACCES', 'EPERM', 'ENOENT'];
   lowering.probe('kernel_files', 'probe.kernel.core_pattern', PROBE.open, '/proc/sys/kernel/core_pattern', [O_WRONLY], closed);
@@ -257,6 +260,12 @@ function lowerLimits(lowering: Lowering, request: LaunchRequest, facts: HostFact
   return settings;
 }
 
+/** After the root is built: the job's socket lies in its own /tmp. */
+function agentOperation(agent: NonNullable<LaunchRequest['agent']>, facts: HostFacts, base: string): OuterOperation {
+  const { uid, gid } = facts.job;
+  return { op: 'agent', guest: `${placesOf(base).root}${dirname(agent.guestSocket)}`, host: agent.hostDirectory, uid, gid };
+}
+
 /** Lowers a plan to what outer and inner do and to what has to be read back. Pure: names and facts come in as data. */
 export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNames, cgroupLimits: Readonly<Record<string, number>> = {}): NativeLowering {
   const { job, dimensions } = request.plan;
@@ -278,6 +287,7 @@ export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNam
     { op: 'unshare', flags: namespaces, map: !facts.asRoot, uid: facts.caller.uid, gid: facts.caller.gid },
     ...(closedNetwork ? [{ op: 'loopback' } as const] : []),
     ...root.operations,
+    ...(request.agent === undefined ? [] : [agentOperation(request.agent, facts, base)]),
     { op: 'start', terminal: names.terminal !== undefined, argv: bubblewrapArgv(request, facts, base) },
   ];
   const settings: InnerSetting[] = [

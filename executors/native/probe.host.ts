@@ -1,3 +1,4 @@
+import { AGENT_SOCKET } from './agent-link.host.ts';
 import { execFile } from 'node:child_process';
 import { readFileSync, statSync } from 'node:fs';
 import { promisify } from 'node:util';
@@ -111,6 +112,7 @@ export async function probeNative(version: string, support: () => CgroupSupport)
     ...(obstacle ?? {}),
     version,
     user: asRoot ? 'root' : 'user',
+    agentSocket: AGENT_SOCKET,
     controls: [
       ...CONTROLS,
       ...(processes ? (['process_limit'] as const) : []),

@@ -24,6 +24,7 @@ type Target =
   | { readonly kind: 'tmpfs'; readonly path: string; readonly bytes: number }
   | { readonly kind: 'home'; readonly path: string }
   | { readonly kind: 'stage'; readonly path: string; readonly index: number }
+  | { readonly kind: 'view'; readonly path: string; readonly base: string }
   | { readonly kind: 'direct'; readonly path: string; readonly source: string; readonly directory: boolean };
 
 const LONGEST_NAMED_LAYER = 255;
@@ -61,7 +62,7 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
   const targets = collectTargets(request, facts);
   const home = targets.find((one) => one.kind === 'home');
   const real = permissions.fileRead.home === 'real';
-  const covers = targets.filter((one) => one.kind === 'tree' || one.kind === 'stage' || one.kind === 'tmpfs' || one.kind === 'home');
+  const covers = targets.filter((one) => one.kind === 'tree' || one.kind === 'stage' || one.kind === 'view' || one.kind === 'tmpfs' || one.kind === 'home');
   const made = new Set<string>(['/']);
 
   /** The target that a path lies in, above its own. */
@@ -99,13 +100,19 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
   };
 
   let maskCount = 0;
-  const maskFor = (path: string): readonly string[] => {
-    const mask = facts.masks.get(path);
+  const maskLayer = (mask: Mask | undefined, like: string): readonly string[] => {
     if (mask === undefined) return [];
     const layer = `${places.masks}/${maskCount++}`;
-    operations.push(...maskOperations(layer, path, mask, { uid, gid }));
+    operations.push(...maskOperations(layer, like, mask, { uid, gid }));
     return [layer];
   };
+  const maskFor = (path: string): readonly string[] => maskLayer(facts.masks.get(path), path);
+  /** What lies below a stage: the directory with its mask, and above them the result of an earlier run, in which other names may be hidden. */
+  const lowersOf = (root: string, base: string | undefined): readonly string[] => [
+    ...(base === undefined ? [] : [...maskLayer(facts.covers.get(root), base), base]),
+    ...maskFor(root),
+    root,
+  ];
 
   for (const target of targets) {
     switch (target.kind) {
@@ -152,9 +159,15 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
         makePlace(target.path, false);
         const staged = request.stage[target.index];
         if (staged === undefined) break;
-        overlay(target.path, [...maskFor(target.path), staged.root], staged.upper, staged.work, userxattr);
+        // A redirect of the new layer's would lead past the one below it when the two become one.
+        const follow = staged.base === undefined || !facts.asRoot ? 0 : MOUNT.follow;
+        overlay(target.path, lowersOf(staged.root, staged.base), staged.upper, staged.work, userxattr | follow);
         break;
       }
+      case 'view':
+        makePlace(target.path, false);
+        overlay(target.path, lowersOf(target.path, target.base), '', '', userxattr);
+        break;
       case 'direct':
         makePlace(target.path, !target.directory);
         operations.push({ op: 'bind', source: target.source, target: `${places.root}${target.path}`, flags: 0 });
@@ -181,7 +194,8 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
 function collectTargets(request: LaunchRequest, facts: HostFacts): readonly Target[] {
   const { job } = request.plan;
   const { permissions } = job;
-  const staged = request.stage.map((one) => one.root);
+  const views = request.views ?? [];
+  const staged = [...request.stage, ...views].map((one) => one.root);
   const { tmpSizeBytes } = permissions.resources.limits;
   const shown = facts.projected.entries.filter((one) => !staged.includes(one.path));
   const tmpBytes = tmpSizeBytes ?? 0;
@@ -190,6 +204,7 @@ function collectTargets(request: LaunchRequest, facts: HostFacts): readonly Targ
     { kind: 'tmpfs', path: '/tmp', bytes: tmpBytes },
     { kind: 'home', path: job.home },
     ...request.stage.map((one, index): Target => ({ kind: 'stage', path: one.root, index })),
+    ...views.map(({ root, base }): Target => ({ kind: 'view', path: root, base })),
     ...facts.directShares.map(({ path, directory }): Target => ({ kind: 'direct', path, source: path, directory })),
     ...facts.caches.map(({ path, source }): Target => ({ kind: 'direct', path, source, directory: true })),
     ...facts.writeDenied.map((one): Target => (one.directory ? { kind: 'tree', path: one.path, bind: false } : { kind: 'file', path: one.path })),

@@ -22,6 +22,7 @@ import {
   type ShimFrame,
 } from '../shim/protocol.ts';
 import { receiptsAtEnd, receiptsAtGate } from '../shim/receipts.ts';
+import type { NativeAgentLink } from './agent-link.host.ts';
 import type { Cgroup } from './cgroup.host.ts';
 import type { HostFacts } from './facts.host.ts';
 import { countDiscarded } from './discarded.host.ts';
@@ -49,6 +50,7 @@ export interface NativeLaunch {
   readonly control: Writable & Readable;
   /** Resolves when outer is in its control group. */
   readonly joined: Promise<void>;
+  readonly agent: NativeAgentLink | undefined;
 }
 
 /** A sandbox of bubblewrap and the shim, from the start of outer to the end of the tree. */
@@ -126,6 +128,10 @@ export class NativeSession implements Session {
 
   get stderr(): Readable | undefined {
     return this.launch.child.stderr ?? undefined;
+  }
+
+  get agent(): NativeAgentLink | undefined {
+    return this.launch.agent;
   }
 
   get stdin(): Writable | undefined {
@@ -295,7 +301,7 @@ export class NativeSession implements Session {
   private statusReceipts(): readonly Receipt[] {
     let pid = this.launch.child.pid;
     for (let level = 0; level < 3 && pid !== undefined; level++) {
-      pid = onlyChild(pid);
+      pid = onlyChild(pid, level === 0 ? this.facts.get('agent.pid')?.bytes.toString('latin1') : undefined);
       if (pid !== undefined) this.hostPids.push(pid);
       if (level === 1 && pid !== undefined) this.init = markProcess(pid);
     }
@@ -320,6 +326,8 @@ export class NativeSession implements Session {
   }
 
   private async endTree(drain = true): Promise<void> {
+    // Outer waits for the guard, which ends with its channel.
+    this.launch.agent?.end();
     const { child, control } = this.launch;
     const alive = child.exitCode === null && child.signalCode === null;
     if (alive && !this.ended && !control.destroyed) control.write(encodeCommand({ do: 'quit' }));
@@ -336,6 +344,7 @@ export class NativeSession implements Session {
     }
     patience.abort();
     control.destroy();
+    await this.launch.agent?.gone;
   }
 
   private async end(): Promise<SessionClosing> {
@@ -394,10 +403,13 @@ function exists(path: string): boolean {
   }
 }
 
-/** /proc/<pid>/task/<pid>/children (proc_tid_children(5)); each process of the chain has one child at the gate. */
-function onlyChild(pid: number): number | undefined {
+/** /proc/<pid>/task/<pid>/children (proc_tid_children(5)); each process of the chain has one child at the gate, the guard of AgentCtl left out. */
+function onlyChild(pid: number, besides?: string): number | undefined {
   try {
-    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ');
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
+      .trim()
+      .split(' ')
+      .filter((child) => child !== besides);
     return children.length === 1 && children[0] !== '' ? Number(children[0]) : undefined;
   } catch {
     return undefined;
@@ -418,6 +430,7 @@ function readablePaths({ facts, request }: NativeLaunch): readonly ReadablePath[
     ...facts.projected.entries
       .filter((one) => one.kind === 'tree' || one.kind === 'file')
       .map((one): ReadablePath => ({ path: one.path, access: 'read_only' })),
+    ...(request.views ?? []).map((one): ReadablePath => ({ path: one.root, access: 'read_only' })),
     ...request.stage.map((one): ReadablePath => ({ path: one.root, access: 'staged' })),
     ...(job.permissions.fileRead.home === 'real' ? [{ path: job.home, access: 'private_writes' } as const] : []),
     ...facts.directShares.map(({ path }): ReadablePath => ({ path, access: 'direct' })),

@@ -67,6 +67,7 @@ void make_overlay(const char *target, unsigned flags, const char *upper, const c
     if (set_string(fs, "workdir", short_path(work, room)) != 0) fail("fsconfig workdir", work);
   }
   if ((flags & MOUNT_USERXATTR) && syscall(NR_FSCONFIG, fs, SET_FLAG, "userxattr", NULL, 0) != 0) fail("fsconfig userxattr", target);
+  if ((flags & MOUNT_FOLLOW) && set_string(fs, "redirect_dir", "follow") != 0) fail("fsconfig redirect_dir", target);
   if (syscall(NR_FSCONFIG, fs, CMD_CREATE, NULL, NULL, 0) != 0) fail("mount overlay", target);
   unsigned attributes = 0x2u /* nosuid */ | 0x4u /* nodev */ | ((flags & MOUNT_READONLY) ? 0x1u : 0) | ((flags & MOUNT_NOEXEC) ? 0x8u : 0);
   int mount_fd = (int)syscall(NR_FSMOUNT, fs, 1u, attributes);

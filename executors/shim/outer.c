@@ -188,6 +188,12 @@ static void operate(const struct frame *frame) {
       make_tmpfs(target, mode, bytes, uid, gid);
       break;
     }
+    case OP_AGENT: {
+      const char *guest = take_string(&cursor), *host = take_string(&cursor);
+      uid_t uid = (uid_t)take_number(&cursor);
+      agent_listen(guest, host, uid, (gid_t)take_number(&cursor));
+      break;
+    }
     case OP_LOOPBACK: loopback_up(); break;
     default: fail_with("parse", "unknown operation", EPROTO);
   }
@@ -231,6 +237,7 @@ static int start(struct cursor *cursor) {
   char **argv = take_strings(cursor);
   if (argv[0] == NULL || argv[0][0] != '/') fail_with("execve", "bubblewrap needs an absolute path", EINVAL);
   struct relay_pipes pipes;
+  agent_start();
   int shim = sealed_self();
   relay_open(&pipes, terminal);
   pid_t child = fork();
@@ -258,7 +265,9 @@ static int start(struct cursor *cursor) {
   close(shim);
   close(FD_CONTROL);
   fail_control = -1;
-  return relay_run(&pipes, child);
+  int code = relay_run(&pipes, child);
+  agent_wait();
+  return code;
 }
 
 int cmd_outer(int argc, char **argv) {

@@ -6,7 +6,7 @@ export const PROTOCOL_VERSION = 1;
 export const MAX_FRAME_BYTES = 8 << 20;
 
 /** Flags of a mount operation. */
-export const MOUNT = { readonly: 1, recursive: 2, noexec: 4, userxattr: 8, optional: 16 } as const;
+export const MOUNT = { readonly: 1, recursive: 2, noexec: 4, userxattr: 8, optional: 16, follow: 32 } as const;
 /** What the command's process gives up; bits of the `rights` setting. */
 export const RIGHT = { noNewPrivs: 1, dropCapabilities: 2, keyring: 4, closeDescriptors: 8, nonDumpable: 16 } as const;
 /** Kinds of probe. */
@@ -36,6 +36,7 @@ export type OuterOperation =
     }
   | { readonly op: 'bind'; readonly source: string; readonly target: string; readonly flags: number }
   | { readonly op: 'tmpfs'; readonly target: string; readonly mode: number; readonly bytes: number; readonly uid: number; readonly gid: number }
+  | { readonly op: 'agent'; readonly guest: string; readonly host: string; readonly uid: number; readonly gid: number }
   | { readonly op: 'loopback' }
   | { readonly op: 'start'; readonly terminal: boolean; readonly argv: readonly string[] };
 
@@ -144,6 +145,8 @@ export function encodeOperation(one: OuterOperation): Buffer {
       return frame('b', one.source, one.target, one.flags);
     case 'tmpfs':
       return frame('t', one.target, one.mode, one.bytes, one.uid, one.gid);
+    case 'agent':
+      return frame('g', one.guest, one.host, one.uid, one.gid);
     case 'loopback':
       return frame('n');
     case 'start':
@@ -191,6 +194,42 @@ export function encodeCommand(command: Command): Buffer {
     case 'quit':
       return frame('Q');
   }
+}
+
+/** What the guard of AgentCtl says (executors/shim/agent.c). */
+export type AgentFrame =
+  | { readonly say: 'opened'; readonly connection: number; readonly side: 'guest' | 'host' }
+  | { readonly say: 'data'; readonly connection: number; readonly bytes: Buffer }
+  | { readonly say: 'closed'; readonly connection: number }
+  | { readonly say: 'refused'; readonly uid: number }
+  | { readonly say: 'listening' };
+
+/** Throws ERR_SHIM_PROTOCOL. */
+export function parseAgentFrame(bytes: Buffer): AgentFrame {
+  const cursor = new Cursor(bytes);
+  const type = String.fromCharCode(bytes[0] ?? 0);
+  switch (type) {
+    case 'o':
+      return { say: 'opened', connection: cursor.number(), side: cursor.number() === 1 ? 'host' : 'guest' };
+    case 'd':
+      return { say: 'data', connection: cursor.number(), bytes: cursor.remaining() };
+    case 'c':
+      return { say: 'closed', connection: cursor.number() };
+    case 'r':
+      return { say: 'refused', uid: cursor.number() };
+    case 'l':
+      return { say: 'listening' };
+    default:
+      throw broken(`a frame of AgentCtl of unknown type ${JSON.stringify(type)}`);
+  }
+}
+
+export function encodeAgentData(connection: number, text: string): Buffer {
+  return frame('d', connection, Buffer.from(text));
+}
+
+export function encodeAgentClose(connection: number): Buffer {
+  return frame('c', connection);
 }
 
 /** Splits a stream of bytes into frames. Throws ERR_SHIM_PROTOCOL for a length out of range. */

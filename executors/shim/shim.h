@@ -5,6 +5,7 @@
  *           relays the three streams, waits.
  *   inner   is PID 1 of the sandbox: forks the command's process, holds the gate, reaps, ends the tree.
  *   walk    records the preimage of a workspace.      scan   lists an upper layer.      apply   applies a plan.
+ *   layer   merges, copies and lists layers.
  *
  * The control channel is a stream socket. A frame is: u32 little endian length of what follows, one type byte, payload.
  * Strings in payloads end with NUL; numbers are u64 little endian. executors/shim/protocol.ts is the other side.
@@ -51,6 +52,7 @@ enum {
   OP_OVERLAY = 'o',  /* string target, u64 flags, string upper, string work, strings lowers */
   OP_BIND = 'b',     /* string source, string target, u64 flags */
   OP_TMPFS = 't',    /* string target, u64 mode, u64 bytes (0: none), u64 uid, u64 gid */
+  OP_AGENT = 'g',    /* string guest directory, string host directory, u64 uid, u64 gid: the sockets of AgentCtl */
   OP_LOOPBACK = 'n', /* bring lo up */
   OP_START = 'x',    /* u64 terminal (0 or 1), strings argv: run it and relay; its last arguments name inner */
 };
@@ -60,6 +62,8 @@ enum {
 #define MOUNT_NOEXEC 4u
 #define MOUNT_USERXATTR 8u
 #define MOUNT_OPTIONAL 16u
+/* An overlay follows redirects of its lower layers and makes none. */
+#define MOUNT_FOLLOW 32u
 
 /* Frames to inner: its configuration, then commands. */
 enum {
@@ -186,10 +190,17 @@ __attribute__((noreturn)) void command_process(struct command *command, int cont
 int run_probe(const struct probe_entry *probe, char *attempt, size_t room);
 void remove_stage_probes(const struct command *command);
 
+/* agent.c */
+void agent_listen(const char *guest_directory, const char *host_directory, uid_t uid, gid_t gid);
+void agent_start(void);
+void agent_wait(void);
+
+int cmd_agentctl(int argc, char **argv);
 int cmd_outer(int argc, char **argv);
 int cmd_inner(int argc, char **argv);
 int cmd_walk(int argc, char **argv);
 int cmd_scan(int argc, char **argv);
 int cmd_apply(int argc, char **argv);
+int cmd_layer(int argc, char **argv);
 
 #endif

@@ -48,6 +48,7 @@ export function admit(job: EffectiveJob, capabilities: readonly ExecutorCapabili
     waived,
     job: chosen.job,
     warnings: [...job.warnings, ...chosen.warnings, ...waiverWarnings(job, waived, chosen)],
+    ...(chosen.capabilities.agentSocket === undefined ? {} : { agentSocket: chosen.capabilities.agentSocket }),
   };
   return { kind: 'admitted', plan };
 }

@@ -18,6 +18,8 @@ export interface CommandRow {
   readonly most: number;
   /** The first word that is no flag ends our flags: it is a program, and what follows belongs to it. */
   readonly endsFlags?: boolean;
+  /** How many words of ours come before that program. Default 0. */
+  readonly leads?: number;
   /** What the completion scripts offer for the words. */
   readonly completes?: 'run' | 'program' | 'file' | 'command' | 'shell' | 'schema' | 'rules';
   /** Further paragraphs of `job help COMMAND`. */
@@ -48,7 +50,127 @@ export const COMMANDS = {
       ['job run --safe --no-net --timeout 5m -- make', 'with a time limit'],
       ['job run --dry-run --safe -- npm test', 'show the plan and start nothing'],
       ['job run job.yaml', 'from a job file'],
+      ['job run --safe --on last -- npm test', 'on what the newest run left staged'],
     ],
+  },
+  fork: {
+    group: 'Run',
+    summary: 'Run a command on a checkpoint, as a run of its own',
+    words: 'CHECKPOINT [--] COMMAND [ARG...]',
+    least: 2,
+    most: Infinity,
+    endsFlags: true,
+    leads: 1,
+    completes: 'program',
+    about: [
+      'CHECKPOINT is an id, a unique prefix of one, a name, or `last` (the newest of this workspace).',
+      'Takes the flags of `job run`; they come between the checkpoint and the command. The checkpoint is verified first, and stays as it is: any number of runs may be forked from it, and checkpoints of them forked again.',
+    ],
+    examples: [['job fork before-upgrade --safe -- npm test', '']],
+  },
+  inspect: {
+    group: 'Review',
+    summary: 'Run a command over a read-only view of what a run staged',
+    words: 'RUN [--] COMMAND [ARG...]',
+    least: 2,
+    most: Infinity,
+    endsFlags: true,
+    leads: 1,
+    completes: 'run',
+    about: [
+      RUN_WORD,
+      'The command sees the workspace with the staged changes in it, can write nothing there, and has no network unless a flag grants it. --safe is implied. Nothing is recorded. The exit code is that of the command.',
+    ],
+    examples: [['job inspect last -- npm test', 'the tests, on the result']],
+  },
+  'checkpoint create': {
+    group: 'Review',
+    summary: 'Keep what a run has staged, to start other runs from it',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [
+      RUN_WORD,
+      'Keeps files of the workspace: no process memory, no private home, nothing outside. Of a run that is over at once; of a live one when its program says over AgentCtl that it is quiet, within --timeout (30 seconds).',
+    ],
+    examples: [['job checkpoint create last --name before-upgrade', '']],
+  },
+  'checkpoint list': {
+    group: 'Review',
+    summary: 'List checkpoints',
+    words: '',
+    least: 0,
+    most: 0,
+    about: ['Newest first, of this workspace.'],
+    examples: [['job checkpoint list --all', 'of every workspace']],
+  },
+  'checkpoint show': {
+    group: 'Review',
+    summary: 'Show a checkpoint and the runs that were forked from it',
+    words: '[CHECKPOINT]',
+    least: 0,
+    most: 1,
+    about: ['CHECKPOINT is an id, a unique prefix of one, a name, or `last` (the newest of this workspace, and the default).'],
+    examples: [['job checkpoint show before-upgrade', '']],
+  },
+  'checkpoint verify': {
+    group: 'Review',
+    summary: 'Read all of a checkpoint and compare it with its hashes',
+    words: '[CHECKPOINT]',
+    least: 0,
+    most: 1,
+    about: ['Finds every changed byte, mode, owner, time and name. Exits with 201 when anything differs.'],
+    examples: [['job checkpoint verify last', '']],
+  },
+  'checkpoint delete': {
+    group: 'Review',
+    summary: 'Remove a checkpoint',
+    words: 'CHECKPOINT',
+    least: 1,
+    most: 1,
+    about: ['Runs that were forked from it, and later checkpoints, keep what they have.'],
+    examples: [['job checkpoint delete before-upgrade', '']],
+  },
+  'agentctl status': {
+    group: 'Watch',
+    summary: 'Show what the program in a live run says that it does',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD, 'What it says is its word, and no evidence. Programs speak AgentCtl over the socket that PROOFRUN_AGENTCTL names.'],
+    examples: [['job agentctl status last', '']],
+  },
+  'agentctl quiesce': {
+    group: 'Watch',
+    summary: 'Ask the program in a live run to come to rest, and wait until it says so',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD, 'Waits for --timeout (30 seconds), and takes the request back when nobody answered. The program rests until `job agentctl continue`.'],
+    examples: [['job agentctl quiesce last', '']],
+  },
+  'agentctl continue': {
+    group: 'Watch',
+    summary: 'Let a program go on that was asked to come to rest',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD],
+    examples: [['job agentctl continue last', '']],
+  },
+  'agentctl cancel': {
+    group: 'Watch',
+    summary: 'Ask the program in a live run to end, then stop the run',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [RUN_WORD, 'When the command has not ended after --timeout (30 seconds) the run is stopped as by `job stop`.'],
+    examples: [['job agentctl cancel last --timeout 1m', '']],
   },
   status: {
     group: 'Review',
@@ -115,6 +237,7 @@ export const COMMANDS = {
     examples: [
       ['job ls', ''],
       ['job ls --all --state live', 'live runs of every workspace'],
+      ['job ls --tree', 'runs below the ones that they started from'],
     ],
   },
   logs: {
@@ -288,7 +411,9 @@ export const COMMANDS = {
     words: '',
     least: 0,
     most: 0,
-    about: ['Never takes a live run. Takes a stage that was neither applied nor dropped only with --staged.'],
+    about: [
+      'Never takes a live run. Takes a stage that was neither applied nor dropped only with --staged, and a checkpoint only with --checkpoints. A run stays as long as a checkpoint of it, or a run that started from it, stays.',
+    ],
     examples: [
       ['job prune --older-than 30d', ''],
       ['job prune --staged --older-than 90d --dry-run', 'say what would go'],

@@ -36,8 +36,8 @@ export interface FlagRow {
 export const FLAG_SECTIONS = ['Mode and rules', 'Limits', 'The run', 'Selection', 'Output'] as const;
 export type FlagSection = (typeof FLAG_SECTIONS)[number];
 
-const PLAN: readonly CommandName[] = ['run', 'policy explain'];
-const RUN: readonly CommandName[] = ['run'];
+const PLAN: readonly CommandName[] = ['run', 'fork', 'inspect', 'policy explain'];
+const RUN: readonly CommandName[] = ['run', 'fork'];
 
 /** Keys are the flags' names in camelCase; `flagText` gives what is typed. */
 export const FLAGS = {
@@ -76,7 +76,12 @@ export const FLAGS = {
   memory: { value: { kind: 'size', name: 'SIZE' }, help: 'Memory of the whole tree: 512MiB, 2GiB', commands: PLAN, section: 'Limits' },
   cpus: { value: { kind: 'decimal', name: 'N' }, help: 'Processors of the whole tree: 1.5', commands: PLAN, section: 'Limits' },
   processes: { value: { kind: 'count', name: 'N' }, help: 'Processes and threads at one time', commands: PLAN, section: 'Limits' },
-  timeout: { value: { kind: 'duration', name: 'TIME' }, help: 'Time until it ends: 90s, 5m, 1h', commands: [...PLAN, 'wait', 'stop'], section: 'Limits' },
+  timeout: {
+    value: { kind: 'duration', name: 'TIME' },
+    help: 'Time until it ends: 90s, 5m, 1h',
+    commands: [...PLAN, 'wait', 'stop', 'checkpoint create', 'agentctl quiesce', 'agentctl cancel'],
+    section: 'Limits',
+  },
   executor: {
     value: { kind: 'choice', name: 'NAME', of: ['auto', 'native', 'host'] },
     help: 'Which executor: auto, native, or host (no isolation)',
@@ -86,11 +91,17 @@ export const FLAGS = {
   workspace: {
     value: { kind: 'path', name: 'DIR' },
     help: 'The directory to stage (top of the git work tree, else here)',
-    commands: [...PLAN, 'ls'],
+    commands: [...PLAN, 'ls', 'checkpoint list'],
     section: 'The run',
   },
   cwd: { value: { kind: 'path', name: 'DIR' }, help: 'Where the command starts, inside the workspace', commands: PLAN, section: 'The run' },
-  name: { value: { kind: 'string', name: 'NAME' }, help: 'A name that selects the run later', commands: RUN, section: 'The run' },
+  name: { value: { kind: 'string', name: 'NAME' }, help: 'A name that selects it later', commands: [...RUN, 'checkpoint create'], section: 'The run' },
+  on: {
+    value: { kind: 'string', name: 'RUN' },
+    help: "Start from that run's staged result; applying takes both",
+    commands: ['run'],
+    section: 'The run',
+  },
   apply: {
     value: { kind: 'choice', name: 'WHEN', of: ['on-success'] },
     help: 'on-success: apply all when the command exits with 0',
@@ -98,9 +109,15 @@ export const FLAGS = {
     section: 'The run',
   },
   detach: { value: { kind: 'none' }, short: 'd', help: 'Print the run id and return; the run goes on', commands: RUN, section: 'The run' },
-  terminal: { value: { kind: 'none' }, short: 't', help: 'Give the command a terminal (the default on one)', commands: RUN, section: 'The run' },
-  noTerminal: { value: { kind: 'none' }, short: 'T', help: 'Give the command pipes', commands: RUN, section: 'The run' },
-  dryRun: { value: { kind: 'none' }, help: 'Say what would happen and do nothing', commands: ['run', 'prune'], section: 'The run' },
+  terminal: {
+    value: { kind: 'none' },
+    short: 't',
+    help: 'Give the command a terminal (the default on one)',
+    commands: [...RUN, 'inspect'],
+    section: 'The run',
+  },
+  noTerminal: { value: { kind: 'none' }, short: 'T', help: 'Give the command pipes', commands: [...RUN, 'inspect'], section: 'The run' },
+  dryRun: { value: { kind: 'none' }, help: 'Say what would happen and do nothing', commands: ['run', 'fork', 'prune'], section: 'The run' },
   idFile: { value: { kind: 'path', name: 'FILE' }, help: 'Write the run id to a file before the command starts', commands: RUN, section: 'Output' },
   result: { value: { kind: 'path', name: 'FILE' }, help: 'Write the result as JSON to a file at the end', commands: RUN, section: 'Output' },
   journal: { value: { kind: 'path', name: 'FILE' }, help: 'Append lifecycle events as JSON lines to a file', commands: RUN, section: 'Output' },
@@ -164,7 +181,7 @@ export const FLAGS = {
     commands: ['apply'],
     section: 'Selection',
   },
-  all: { value: { kind: 'none' }, help: 'Everything (apply), or every workspace (ls)', commands: ['apply', 'ls'], section: 'Selection' },
+  all: { value: { kind: 'none' }, help: 'Everything (apply), or every workspace (ls)', commands: ['apply', 'ls', 'checkpoint list'], section: 'Selection' },
   allowExec: {
     value: { kind: 'path', name: 'PATH' },
     repeat: true,
@@ -189,6 +206,8 @@ export const FLAGS = {
   follow: { value: { kind: 'none' }, short: 'f', help: 'Go on until the run ends', commands: ['logs', 'events'], section: 'Selection' },
   stream: { value: { kind: 'choice', name: 'STREAM', of: ['stdout', 'stderr'] }, help: 'Only one stream', commands: ['logs'], section: 'Selection' },
   signal: { value: { kind: 'string', name: 'SIGNAL' }, help: 'A signal for the command: SIGINT, TERM, 10', commands: ['kill'], section: 'Selection' },
+  tree: { value: { kind: 'none' }, help: 'Show which run started from which', commands: ['ls'], section: 'Selection' },
+  checkpoints: { value: { kind: 'none' }, help: 'Also checkpoints, and the runs that they keep', commands: ['prune'], section: 'Selection' },
   staged: { value: { kind: 'none' }, help: 'Also stages that were neither applied nor dropped', commands: ['prune'], section: 'Selection' },
   olderThan: {
     value: { kind: 'duration', name: 'TIME' },

@@ -7,6 +7,17 @@ import { parseCommandLine } from './parse.ts';
 /** Each command is a file of its own, loaded when it is asked for: what `job run` doesn't need costs it nothing. */
 const MODULES: Readonly<Record<Exclude<CommandName, 'help'>, () => Promise<CommandModule>>> = {
   run: () => import('./commands/run.ts'),
+  fork: () => import('./commands/fork.ts'),
+  inspect: () => import('./commands/inspect.ts'),
+  'checkpoint create': () => import('./commands/checkpoint-create.ts'),
+  'checkpoint list': () => import('./commands/checkpoint-list.ts'),
+  'checkpoint show': () => import('./commands/checkpoint-show.ts'),
+  'checkpoint verify': () => import('./commands/checkpoint-verify.ts'),
+  'checkpoint delete': () => import('./commands/checkpoint-delete.ts'),
+  'agentctl status': () => import('./commands/agentctl-status.ts'),
+  'agentctl quiesce': () => import('./commands/agentctl-quiesce.ts'),
+  'agentctl continue': () => import('./commands/agentctl-continue.ts'),
+  'agentctl cancel': () => import('./commands/agentctl-cancel.ts'),
   status: () => import('./commands/status.ts'),
   diff: () => import('./commands/diff.ts'),
   apply: () => import('./commands/apply.ts'),

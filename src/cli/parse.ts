@@ -111,8 +111,8 @@ function scan(command: CommandName, rest: readonly string[]): { flags: FlagValue
       return { flags: flagValues(given), words: [...words, ...rest.slice(token.index + 1)], afterDashes: true };
     }
     if (token.kind === 'positional') {
-      if (endsFlags) {
-        return { flags: flagValues(given), words: rest.slice(token.index), afterDashes: false };
+      if (endsFlags && words.length >= (commandRow(command).leads ?? 0)) {
+        return { flags: flagValues(given), words: [...words, ...rest.slice(token.index)], afterDashes: false };
       }
       words.push(token.value);
       continue;

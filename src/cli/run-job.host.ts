@@ -6,26 +6,50 @@ import { composeJob } from '../policy/compose.ts';
 import { prepareJob, type Prepared } from '../policy/prepare.host.ts';
 import { flushed } from '../runner/output-pump.host.ts';
 import type { RecordedRun, RunIo, RunNotice, RunResult } from '../runner/runner.ts';
+import type { StartingPoint } from '../runner/starting-point.host.ts';
 import type { ParsedArgs } from './command.ts';
 import type { CliContext } from './context.ts';
 import { jobRequestOf } from './job-request.ts';
+import { ioOf } from './run-io.ts';
 import { openRuns, type OpenRuns } from './open-runs.host.ts';
 import { openIdFile, writeResultFile } from './run-files.host.ts';
 import { forwardSignals } from './run-signals.host.ts';
 
-/** One job from its command line to its exit code. `onRunning`: of a supervisor, which has no streams for the command. */
-export async function runJob(args: ParsedArgs, context: CliContext, onRunning?: (id: string) => void): Promise<number> {
+/** What a job starts from, as typed: the staged result of a run, or a checkpoint. */
+export interface Start {
+  readonly kind: 'run' | 'checkpoint';
+  readonly selector: string;
+}
+
+export interface RunJobOptions {
+  readonly start?: Start | undefined;
+  /** Of a supervisor, which has no streams for the command. */
+  readonly onRunning?: (id: string) => void;
+}
+
+/** One job from its command line to its exit code. */
+export async function runJob(args: ParsedArgs, context: CliContext, { start, onRunning }: RunJobOptions = {}): Promise<number> {
   const runs = await openRuns(context);
   try {
     void runs.runner.probe();
     const prepared = await prepareJob(jobRequestOf(args), runs.caller, 'require');
     const job = composeJob(prepared.input);
+    const from = start === undefined ? undefined : await startingPoint(runs, start, job.workspace);
     const admission = await runs.runner.admit(job);
     if (args.flags.dryRun === true) return await showPlan(args, context, admission);
-    return await liveJob({ args, context, runs, prepared, job, admission, onRunning });
+    return await liveJob({ args, context, runs, prepared, job, admission, from, onRunning });
   } finally {
     runs.close();
   }
+}
+
+async function startingPoint({ runner: { parts } }: OpenRuns, start: Start, workspace: string): Promise<StartingPoint> {
+  if (start.kind === 'run') {
+    const { startOnRun } = await import('../runner/starting-point.host.ts');
+    return startOnRun(parts, parts.store.findRun(start.selector, workspace));
+  }
+  const { startFromCheckpoint } = await import('../runner/checkpoint.host.ts');
+  return await startFromCheckpoint(parts, parts.store.findCheckpoint(start.selector, workspace));
 }
 
 interface JobLine {
@@ -35,13 +59,14 @@ interface JobLine {
   readonly prepared: Prepared;
   readonly job: EffectiveJob;
   readonly admission: Admission;
+  readonly from: StartingPoint | undefined;
   readonly onRunning: ((id: string) => void) | undefined;
 }
 
 async function liveJob(line: JobLine): Promise<number> {
   const { args, context, runs } = line;
   const { flags } = args;
-  const io = ioOf(line);
+  const io: RunIo = line.onRunning === undefined ? ioOf(args, context) : { kind: 'pipes', stdin: 'none', stdout: undefined, stderr: undefined };
   const idFile = flags.idFile === undefined ? undefined : openIdFile(flags.idFile, context.cwd);
   const journal = flags.journal === undefined ? undefined : await openJournalFile(resolve(context.cwd, flags.journal), context);
   if (flags.quiet !== true) await sayWorkspace(line);
@@ -49,6 +74,7 @@ async function liveJob(line: JobLine): Promise<number> {
   try {
     const handle = await runs.runner.start(line.admission, {
       io,
+      ...(line.from === undefined ? {} : { from: line.from }),
       onRecorded: (recorded) => {
         ({ id } = recorded);
         idFile?.write(id);
@@ -71,22 +97,6 @@ async function liveJob(line: JobLine): Promise<number> {
     // What is still on its way would be cut off by the exit.
     await Promise.all([flushed(context.stdout), flushed(context.stderr)]);
   }
-}
-
-/** With --json stdout is for the result alone, so what the command says goes to stderr. */
-function ioOf({ args, context, onRunning }: JobLine): RunIo {
-  if (onRunning !== undefined) return { kind: 'pipes', stdin: 'none', stdout: undefined, stderr: undefined };
-  const { stdin, stdout, stderr } = context.isTerminal;
-  const onTerminal = stdin && stdout && stderr;
-  if (args.flags.terminal === true && !onTerminal) {
-    const without = [...(stdin ? [] : ['stdin']), ...(stdout ? [] : ['stdout']), ...(stderr ? [] : ['stderr'])];
-    throw new ProofrunError('ERR_USAGE', {
-      message: `-t needs a terminal, and ${without.join(', ')} ${without.length === 1 ? 'is' : 'are'} none`,
-      hint: 'leave -t out: the command gets pipes',
-    });
-  }
-  if (onTerminal && args.flags.noTerminal !== true && args.flags.json !== true) return { kind: 'terminal' };
-  return { kind: 'pipes', stdin: 'inherit', stdout: args.flags.json === true ? context.stderr : context.stdout, stderr: context.stderr };
 }
 
 interface OpenJournal {

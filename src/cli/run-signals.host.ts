@@ -10,7 +10,7 @@ const FORWARDED = ['SIGINT', 'SIGQUIT', 'SIGTERM', 'SIGHUP'] as const;
  * Ctrl-\ are keys that the job's own terminal turns into signals; SIGTERM and SIGHUP are forwarded and, after a grace, end the tree.
  * Returns what undoes it.
  */
-export function forwardSignals(handle: RunHandle, kind: 'pipes' | 'terminal'): () => void {
+export function forwardSignals(handle: Pick<RunHandle, 'signal' | 'stop' | 'kill'>, kind: 'pipes' | 'terminal'): () => void {
   let interrupts = 0;
   const listener = (signal: NodeJS.Signals): void => {
     if (kind === 'terminal') {

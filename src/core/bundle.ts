@@ -44,6 +44,8 @@ export interface BundleLineage {
   readonly on: string | null;
   /** The run whose checkpoint this one was forked from. */
   readonly forkedFrom: string | null;
+  /** That checkpoint, `cp-<ulid>`. Only of a fork. */
+  readonly checkpoint?: string;
   /** Runs of the same workspace with an unapplied stage when this one began. */
   readonly unseenStages: readonly string[];
 }
@@ -223,6 +225,21 @@ export interface BundleOutput {
   readonly truncated: boolean;
 }
 
+/** AgentCtl of one run: what the program in the job said about itself, and what it was asked. */
+export interface BundleAgentCtl {
+  /** The last of each; null: it never said so. */
+  readonly saidByGuest: { readonly agent: string | null; readonly state: 'active' | 'idle' | 'quiesced' | null };
+  /** Lines of the guest's that were understood. */
+  readonly messages: number;
+  /** Lines that were not; each ended its connection. */
+  readonly malformed: number;
+  readonly connections: number;
+  /** Processes of other users that the host's socket turned away. */
+  readonly refusedPeers: number;
+  /** The latest of them. */
+  readonly directives: readonly { readonly directive: 'continue' | 'quiesce' | 'shutdown'; readonly atMs: number }[];
+}
+
 /** A file in the run's directory, besides the bundle. */
 export interface BundleArtifact {
   readonly name: string;
@@ -264,6 +281,8 @@ export interface RunBundle {
   readonly fileOperations: null;
   /** Processes that outlived the command and were killed. */
   readonly killed: readonly { readonly pid: number; readonly name: string }[];
+  /** What passed over AgentCtl. Absent: nothing did. Never evidence. */
+  readonly agentctl?: BundleAgentCtl;
   readonly warnings: readonly string[];
   readonly artifacts: readonly BundleArtifact[];
   /** SHA-256 (lower-case hex) of the canonical text of everything above. */

@@ -95,4 +95,21 @@ export interface StagedRoot {
   readonly preimage: string;
   /** Absolute paths of directories below it whose owner or group isn't the caller's, as they were at the start. Absent or empty for root. */
   readonly foreign?: readonly string[];
+  /** A read-only layer between the directory and `upper`: the staged result that the run started from. Gone once the run is over: `upper` holds both then. */
+  readonly base?: string;
+  /** File that lists what the run itself touched. Only of a run that started from another result. */
+  readonly index?: string;
+  /** The results that are part of this stage, the latest first. */
+  readonly earlier?: readonly EarlierStage[];
+}
+
+/** What a run contributed to the stage of a later one. */
+export interface EarlierStage {
+  readonly run: string;
+  /** File that holds the walk before that run. */
+  readonly preimage: string;
+  /** File that lists what that run touched. */
+  readonly index: string;
+  /** Absolute paths that it could not see. */
+  readonly hidden: readonly string[];
 }

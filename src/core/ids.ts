@@ -8,6 +8,8 @@ type Branded<T extends string> = string & { readonly [brand]: T };
 export type RunId = Branded<'RunId'>;
 /** `att-<ulid>`: one execution of a run by one executor. */
 export type AttemptId = Branded<'AttemptId'>;
+/** `cp-<ulid>`: a kept copy of what a run had staged. */
+export type CheckpointId = Branded<'CheckpointId'>;
 /** `op-<ulid>`: one thing processed (a process run, a connection). */
 export type OperationId = Branded<'OperationId'>;
 /** `evt-<ulid>`: one recorded fact about a run. */
@@ -15,6 +17,7 @@ export type EventId = Branded<'EventId'>;
 
 const ULID = '[0-7][0-9A-HJKMNP-TV-Z]{25}';
 const RUN_ID = new RegExp(`^run-${ULID}$`);
+const CHECKPOINT_ID = new RegExp(`^cp-${ULID}$`);
 
 /** Uniform in [0, 1). Node's own generator: the package would load all of Web Crypto for it. */
 function random(): number {
@@ -28,6 +31,9 @@ export function newRunId(timeMs?: number): RunId {
 export function newAttemptId(timeMs?: number): AttemptId {
   return `att-${ulid(timeMs, random)}` as AttemptId;
 }
+export function newCheckpointId(timeMs?: number): CheckpointId {
+  return `cp-${ulid(timeMs)}` as CheckpointId;
+}
 export function newOperationId(timeMs?: number): OperationId {
   return `op-${ulid(timeMs, random)}` as OperationId;
 }
@@ -38,4 +44,9 @@ export function newEventId(timeMs?: number): EventId {
 /** The id when `text` has its exact form, else undefined (prefixes and names are the store's business). */
 export function parseRunId(text: string): RunId | undefined {
   return RUN_ID.test(text) ? (text as RunId) : undefined;
+}
+
+/** The id when `text` has its exact form, else undefined. */
+export function parseCheckpointId(text: string): CheckpointId | undefined {
+  return CHECKPOINT_ID.test(text) ? (text as CheckpointId) : undefined;
 }

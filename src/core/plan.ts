@@ -63,6 +63,8 @@ export interface ExecutorPlan {
   readonly waived: readonly Dimension[];
   readonly job: EffectiveJob;
   readonly warnings: readonly string[];
+  /** Where a program in the job finds the socket of AgentCtl. Absent: the executor has none. */
+  readonly agentSocket?: string;
 }
 
 /** One row of the refusal table. */
@@ -105,4 +107,6 @@ export interface ExecutorCapabilities {
   readonly cooperative: readonly Dimension[];
   /** Runs the command in a container image. Absent: no. */
   readonly images?: boolean;
+  /** Where its sandboxes have the socket of AgentCtl. Absent: they have none. */
+  readonly agentSocket?: string;
 }

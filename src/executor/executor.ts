@@ -18,18 +18,25 @@ export interface LaunchRequest {
   readonly plan: ExecutorPlan;
   /** Staged roots in the order of plan.job.permissions.fileWrite.stage. */
   readonly stage: readonly StagedRoot[];
+  /** Host directories that the job sees without writing, each with a staged result over it. Only for an executor that starts from layers. */
+  readonly views?: readonly StagedView[];
   /** A 0700 directory of this attempt for what is thrown away: private home, its work directory. */
   readonly scratch: string;
   /** Literal absolute paths that must read as absent (literals and the matches of globs at the start). */
   readonly hidden: readonly string[];
   /** The state directory: always hidden. */
   readonly stateDirectory: string;
+  /** AgentCtl: where the job finds its socket, and a 0700 directory of the host for the owner's. Only for a plan that has `agentSocket`. */
+  readonly agent?: { readonly guestSocket: string; readonly hostDirectory: string };
   readonly io: IoPlan;
   /** Of the same executor, for the same plan, scratch and io. */
   readonly begun?: BegunLaunch;
   /** Cancels a launch that has not reached the gate. */
   readonly abort?: AbortSignal;
 }
+
+/** A directory as a run left it, read-only. */
+export type StagedView = Required<Pick<StagedRoot, 'root' | 'base' | 'earlier'>>;
 
 /** A sandbox that is built and waits at the gate. close() must be called, whatever happened. */
 export interface Session {
@@ -45,6 +52,8 @@ export interface Session {
   readonly hostPids: readonly number[];
   /** Host paths that the sandbox shows, as it was built; for the review. Absent: the executor doesn't choose them. */
   readonly readable?: readonly ReadablePath[];
+  /** AgentCtl's connections. Present when the request asked for it. */
+  readonly agent?: AgentLink | undefined;
   /** Lets the command start. Rejects if the sandbox is gone. */
   release(): Promise<void>;
   /** Sends a signal to the command (name such as SIGTERM). SIGKILL ends the whole tree. */
@@ -53,6 +62,24 @@ export interface Session {
   readonly exited: Promise<Ending>;
   /** Idempotent. Ends the tree, waits for it, takes the final receipts, removes mounts and cgroups. */
   close(): Promise<SessionClosing>;
+}
+
+/** The connections of AgentCtl, as the sandbox carries them. What comes from the side `guest` was said by the job. */
+export interface AgentLink {
+  /** Hands over what has arrived since the launch, and all that follows. Once. */
+  attach(listener: AgentListener): void;
+  /** A guest that doesn't read loses its connection. */
+  send(connection: number, text: string): void;
+  /** When everything is sent. */
+  close(connection: number): void;
+}
+
+export interface AgentListener {
+  opened(connection: number, side: 'guest' | 'host'): void;
+  data(connection: number, bytes: Uint8Array): void;
+  closed(connection: number): void;
+  /** A peer of another uid was turned away from the host's socket. */
+  refused(uid: number): void;
 }
 
 export interface SessionClosing {
@@ -77,6 +104,9 @@ export interface Executor {
   launch(request: LaunchRequest): Promise<Session>;
 }
 
+/** What a launch knows before its stage is there. */
+export type BeginRequest = Pick<LaunchRequest, 'plan' | 'scratch' | 'io' | 'agent'>;
+
 /** A launch that was begun before its stage was there. */
 export interface BegunLaunch {
   /** Ends what was begun. Without effect once a launch took it. Idempotent, never rejects. */
@@ -86,11 +116,20 @@ export interface BegunLaunch {
 /** A backend that can do a part of a launch while the stage is still being prepared. */
 export interface EagerExecutor extends Executor {
   /** Never throws: what fails is told by the launch that takes it, as LaunchRequest.begun. */
-  begin(request: Pick<LaunchRequest, 'plan' | 'scratch' | 'io'>): BegunLaunch;
+  begin(request: BeginRequest): BegunLaunch;
 }
 
 export function canBegin(executor: Executor): executor is EagerExecutor {
   return 'begin' in executor && typeof executor.begin === 'function';
+}
+
+/** A backend that can lay a stage over the staged result of another run (StagedRoot.base), and show one read-only (LaunchRequest.views). */
+export interface LayeringExecutor extends Executor {
+  readonly startsFromLayers: true;
+}
+
+export function startsFromLayers(executor: Executor): executor is LayeringExecutor {
+  return 'startsFromLayers' in executor && executor.startsFromLayers === true;
 }
 
 /** An attempt whose owner died. */

@@ -1,5 +1,6 @@
 import {
   BUNDLE_VERSION,
+  type BundleAgentCtl,
   limitName,
   type BundleArtifact,
   type BundleChanges,
@@ -40,6 +41,8 @@ export interface AccountFacts {
   readonly lineage: BundleLineage;
   /** What the executor said at teardown; undefined: it never came to that. */
   readonly closing: SessionClosing | undefined;
+  /** What passed over AgentCtl; absent: nothing. */
+  readonly agentctl?: BundleAgentCtl | undefined;
   /** Host paths that the sandbox showed, as the executor built it; undefined: nothing was built. */
   readonly readable: readonly ReadablePath[] | undefined;
   readonly hidden: readonly HiddenPath[];
@@ -103,6 +106,7 @@ export function writeAccount(facts: AccountFacts): RunBundleBody {
     outputs: facts.outputs,
     fileOperations: null,
     killed: closing?.killed ?? [],
+    ...(facts.agentctl === undefined ? {} : { agentctl: facts.agentctl }),
     warnings: [...new Set(facts.warnings)],
     artifacts: facts.artifacts,
   };

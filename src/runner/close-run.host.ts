@@ -3,11 +3,13 @@ import { messageOf } from '../core/errors.ts';
 import type { Ending, RunState, StageState } from '../core/run.ts';
 import { VERSION } from '../core/version.ts';
 import { dropStage } from '../stage/stage-directory.host.ts';
+import { agentDirectory } from './agent-place.host.ts';
 import { missingControls, unobserved, writeAccount } from './account.ts';
 import { planRecord } from './bundle-plan.ts';
 import { writeBundle } from './bundle.host.ts';
 import { exitCodeOf } from './exit-code.ts';
 import { currentUser, jobRecord } from './job-record.ts';
+import { bundleLineage } from './lineage.host.ts';
 import type { Built, LiveRun } from './live-run.ts';
 import { isUntouchedStage, readChanges } from './read-stage.host.ts';
 import { discardTree, makeRunDirectory, removeTree } from './run-directory.host.ts';
@@ -15,6 +17,7 @@ import { limitBehind, lostDimensions, stateOf } from './run-ending.ts';
 import { artifactsOf, outputsOf } from './run-files.host.ts';
 import { writeRunFacts } from './run-json.host.ts';
 import type { RunResult } from './runner.ts';
+import { joinBases, replaceRecord } from './stage-base.host.ts';
 import type { Staging } from './staging.host.ts';
 import { RUN_LIVING } from './live-states.ts';
 
@@ -72,8 +75,9 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
       job: record,
       plan: planRecord(plan),
       refusal: null,
-      lineage: { on: null, forkedFrom: null, unseenStages: run.unseenStages },
+      lineage: bundleLineage(run.options.from, run.unseenStages),
       closing: built.closing,
+      agentctl: built.desk?.record(),
       readable: built.session?.readable,
       hidden: built.staging?.present ?? [],
       possiblyRead: built.possiblyRead,
@@ -113,7 +117,8 @@ async function stagedChanges(run: LiveRun, built: Built, released: boolean): Pro
   if (staging === undefined || !released) return { changes: null, state: 'none' };
   if (staging.roots.length === 0) return { changes: null, state: 'none' };
   try {
-    const changes = await readChanges(run.parts, { ...staging, workspace: run.job.workspace });
+    const roots = await joinStage(run, staging);
+    const changes = await readChanges(run.parts, { ...staging, roots, workspace: run.job.workspace });
     return { changes, state: changes.changes.length === 0 ? 'none' : 'staged' };
   } catch (error) {
     // Nothing is thrown away that could not be looked at.
@@ -122,10 +127,26 @@ async function stagedChanges(run: LiveRun, built: Built, released: boolean): Pro
   }
 }
 
+/** One layer of what the run started from and what it wrote. */
+async function joinStage(run: LiveRun, staging: Staging): Promise<Staging['roots']> {
+  if (staging.roots.every((root) => root.base === undefined)) return staging.roots;
+  const { stage } = run.paths;
+  return await joinBases(
+    run.parts,
+    stage,
+    staging,
+    (roots) => {
+      replaceRecord(stage, { version: 1, markers: staging.markers, hidden: staging.hidden, present: staging.present, roots });
+    },
+    run.at,
+  );
+}
+
 /** The private home and the overlay's work directories go; an empty stage too. */
 async function tidy(run: LiveRun, built: Built, stage: StageState): Promise<void> {
   const left = [
     ...(await discardTree(run.parts.shim, run.paths.scratch)),
+    ...removeTree(agentDirectory(run.paths.directory)),
     ...(stage === 'none' ? [] : (built.staging?.roots ?? []).flatMap((root) => removeTree(root.work))),
   ];
   if (left.length > 0) run.warnings.push(`could not be removed: ${left.slice(0, 3).join(', ')}${left.length > 3 ? ` and ${left.length - 3} more` : ''}`);

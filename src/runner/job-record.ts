@@ -1,4 +1,4 @@
-import type { BundlePermissions } from '../core/bundle.ts';
+import type { BundleLineage, BundlePermissions } from '../core/bundle.ts';
 import { toCamel, toSnake } from '../core/case.ts';
 import type { Mode } from '../core/dimension.ts';
 import type { EffectiveJob, LayerRecord } from '../core/job.ts';
@@ -23,7 +23,7 @@ export interface JobRecord {
 export interface RecordedFacts {
   readonly attempt: string;
   readonly user: { readonly uid: number; readonly gid: number };
-  readonly unseenStages: readonly string[];
+  readonly lineage: BundleLineage;
   readonly warnings: readonly string[];
   readonly job: JobRecord;
 }
@@ -47,10 +47,13 @@ export function formatRecordedFacts(facts: RecordedFacts): JsonObject {
 /** Undefined for data that doesn't hold them. Their fine structure is checked with the bundle that is made of them. */
 export function parseRecordedFacts(data: JsonValue): RecordedFacts | undefined {
   if (!isObject(data) || !isObject(data.job) || !isObject(data.user) || !isObject(data.job.permissions)) return undefined;
-  const lists = [data.unseen_stages, data.warnings, data.job.argv, data.job.layers];
+  // Records of the first version named the unseen stages alone.
+  const lineage = data.lineage ?? { on: null, forked_from: null, unseen_stages: data.unseen_stages ?? null };
+  if (!isObject(lineage)) return undefined;
+  const lists = [lineage.unseen_stages, data.warnings, data.job.argv, data.job.layers];
   const texts = [data.attempt, data.job.mode, data.job.cwd, data.job.workspace];
   if (!lists.every(Array.isArray) || !texts.every((text) => typeof text === 'string')) return undefined;
-  return toCamel(data) as unknown as RecordedFacts;
+  return toCamel({ ...data, lineage }) as unknown as RecordedFacts;
 }
 
 function isObject(value: JsonValue | undefined): value is JsonObject {

@@ -2,6 +2,7 @@ import type { AttemptId, RunId } from '../core/ids.ts';
 import type { EffectiveJob } from '../core/job.ts';
 import type { ExecutorPlan } from '../core/plan.ts';
 import type { Session, SessionClosing } from '../executor/executor.ts';
+import type { AgentDesk } from './agent-desk.ts';
 import type { CommandControl } from './command-control.ts';
 import type { FirstCause } from './first-cause.ts';
 import type { Point } from './points.ts';
@@ -37,6 +38,8 @@ export interface Built {
   session: Session | undefined;
   /** When the command might start, ms since the epoch. */
   startedMs: number | null;
+  /** AgentCtl, from the release on. */
+  desk: AgentDesk | undefined;
   closing: SessionClosing | undefined;
   /** Names that should be hidden and appeared during the run. null: not looked for. */
   possiblyRead: readonly string[] | null;

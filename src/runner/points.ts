@@ -28,7 +28,29 @@ export const POINTS = [
   'bundle-written',
   'committed',
 ] as const;
-export type Point = (typeof POINTS)[number];
+
+/** Of a run that starts from the staged result of another, between `closed` and `change-set`. */
+export const LAYER_POINTS = ['layers-joined', 'layers-named'] as const;
+export type LayerPoint = (typeof LAYER_POINTS)[number];
+
+/**
+ *   checkpoint-recorded  the store knows that it is being made
+ *   checkpoint-layers    its layers were taken over
+ *   checkpoint-written   its manifest is on disk
+ *   checkpoint-whole     the store says that it can be used
+ *   checkpoint-going     the store says that it goes
+ *   checkpoint-gone      its files are gone
+ */
+export const CHECKPOINT_POINTS = [
+  'checkpoint-recorded',
+  'checkpoint-layers',
+  'checkpoint-written',
+  'checkpoint-whole',
+  'checkpoint-going',
+  'checkpoint-gone',
+] as const;
+export type CheckpointPoint = (typeof CHECKPOINT_POINTS)[number];
+export type Point = (typeof POINTS)[number] | LayerPoint | CheckpointPoint;
 
 /** Called at each point; the run goes on when it resolves. */
 export type AtPoint = (point: Point) => Promise<void>;

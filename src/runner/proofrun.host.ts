@@ -7,8 +7,10 @@ import { composeJob } from '../policy/compose.ts';
 import { prepareJob, type CallerFacts } from '../policy/prepare.host.ts';
 import type { JobRequest } from '../policy/request.ts';
 import { readChangeSet, type Selection } from '../stage/index.ts';
-import type { RunFilter, StoredRun } from '../store/index.ts';
+import type { RunFilter, StoredCheckpoint, StoredRun } from '../store/index.ts';
+import { AGENT_PATIENCE_MS, askAgent } from './agent-client.host.ts';
 import { applyRun, dropRun, type AppliedRun } from './apply-run.host.ts';
+import { createCheckpoint, deleteCheckpoint, startFromCheckpoint, verifyCheckpoint } from './checkpoint.host.ts';
 import { OUTPUT_KEPT_BYTES, readKept, type KeptText, type OutputStream } from './kept-output.host.ts';
 import { openRunner, type RunnerSetup } from './open-runner.host.ts';
 import { hasPendingWork } from './pending-work.host.ts';
@@ -16,6 +18,7 @@ import { reconcile, type Reconciled } from './reconcile.host.ts';
 import { readRunBundle } from './run-bundle.host.ts';
 import type { RunHandle, RunIo, RunOptions, RunResult } from './runner.ts';
 import { openStage } from './staged-run.host.ts';
+import { startOnRun, type StartingPoint } from './starting-point.host.ts';
 import { runPaths } from './state-directory.ts';
 import { waitForRun } from './wait-run.host.ts';
 
@@ -50,6 +53,17 @@ export interface Proofrun {
   changes(id: RunId): Promise<ChangeSet>;
   apply(id: RunId, selection: Selection): Promise<AppliedRun>;
   drop(id: RunId): Promise<StoredRun>;
+  /** What `start` takes as `from`: the staged result of a run that is over. */
+  on(id: RunId): StartingPoint;
+  /** The same of a checkpoint (an id, a unique prefix, a name, or `last`), which is verified first. */
+  fork(checkpoint: string, workspace: string): Promise<StartingPoint>;
+  /** Keeps what a run has staged. A live run of this or another process: when its program says over AgentCtl that it is quiet, within `timeoutMs` (30 s). */
+  checkpoint(id: RunId, options?: { readonly name?: string; readonly timeoutMs?: number }): Promise<StoredCheckpoint>;
+  /** Newest first. */
+  checkpoints(workspace?: string): readonly StoredCheckpoint[];
+  /** What differs from the checkpoint as it was made; empty: nothing. */
+  verifyCheckpoint(checkpoint: StoredCheckpoint): Promise<readonly string[]>;
+  deleteCheckpoint(checkpoint: StoredCheckpoint): Promise<void>;
   /** Resolves to the run when it is over, also one of another process. */
   wait(id: RunId, abort?: AbortSignal): Promise<StoredRun>;
   /** Settles what processes that died left behind; createProofrun does it once. */
@@ -109,6 +123,19 @@ export async function openProofrun(setup: ProofrunSetup): Promise<Proofrun> {
     changes: async (id) => (await readChangeSet(await openStage(parts, read(id)))).changeSet,
     apply: async (id, selection) => await applyRun(parts, read(id), selection),
     drop: async (id) => await dropRun(parts, read(id)),
+    on: (id) => startOnRun(parts, read(id)),
+    fork: async (checkpoint, workspace) => await startFromCheckpoint(parts, parts.store.findCheckpoint(checkpoint, workspace)),
+    checkpoint: async (id, { name = null, timeoutMs = AGENT_PATIENCE_MS } = {}) => {
+      const run = read(id);
+      if (run.lease === null) return await createCheckpoint(parts, run, name);
+      const made = await askAgent(runPaths(parts.stateDirectory, id).directory, id, { op: 'checkpoint', timeoutMs, name });
+      return parts.store.findCheckpoint(typeof made.id === 'string' ? made.id : '', run.workspace);
+    },
+    checkpoints: (workspace) => parts.store.listCheckpoints(workspace === undefined ? {} : { workspace }),
+    verifyCheckpoint: async (checkpoint) => await verifyCheckpoint(parts, checkpoint),
+    deleteCheckpoint: async (checkpoint) => {
+      await deleteCheckpoint(parts, checkpoint);
+    },
     wait: async (id, abort) => await waitForRun(parts, id, abort),
     reconcile: async () => await reconcile(parts),
     close: () => {

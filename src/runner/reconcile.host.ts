@@ -11,8 +11,10 @@ import { dropStage, type RecoveredApply } from '../stage/index.ts';
 import { sweepTemporaries } from '../store/durable-file.host.ts';
 import { currentOwner, type StoredRun } from '../store/index.ts';
 import { writeAccount } from './account.ts';
+import { agentDirectory } from './agent-place.host.ts';
 import { recoverApplies } from './apply-run.host.ts';
 import { readBundle, writeBundle } from './bundle.host.ts';
+import { settleCheckpoints } from './checkpoint.host.ts';
 import { settleClaimed } from './claimed-directory.host.ts';
 import { removeControlSocket } from './control-socket.host.ts';
 import { parseRecordedFacts, type RecordedFacts } from './job-record.ts';
@@ -28,6 +30,7 @@ import { RUN_FILE, writeRunFacts } from './run-json.host.ts';
 import { hasLedgers } from './pending-work.host.ts';
 import type { RunnerParts } from './runner.ts';
 import type { StageRecord } from './stage-record.ts';
+import { joinBases, replaceRecord } from './stage-base.host.ts';
 import { readStageRecord } from './staged-run.host.ts';
 import { runPaths, type RunPaths } from './state-directory.ts';
 
@@ -58,6 +61,7 @@ export async function reconcile(parts: RunnerParts): Promise<Reconciled> {
   const applies: RecoveredApply[] = [];
   try {
     settleClaimed(parts.stateDirectory, parts.store);
+    await settleCheckpoints(parts);
     for (const run of parts.store.reconcilable()) {
       const result = await reconcileRun(parts, run);
       if (result !== undefined) runs.push(result);
@@ -89,7 +93,7 @@ async function reconcileRun(parts: RunnerParts, orphan: StoredRun): Promise<Reco
   if (deaf.length > 0) warnings.push(`processes ${deaf.join(', ')} of the job could not be killed`);
   removeControlSocket(paths.directory);
   await reapRest(parts, run, attempt, paths, warnings);
-  const left = await discardTree(parts.shim, paths.scratch);
+  const left = [...(await discardTree(parts.shim, paths.scratch)), ...removeTree(agentDirectory(paths.directory))];
   if (left.length > 0) warnings.push(`could not be removed: ${left.slice(0, 3).join(', ')}`);
   rmSync(paths.attempt, { force: true });
   const { state } = await commit(parts, run, paths, warnings, orphan.lease?.owner.pid);
@@ -189,7 +193,11 @@ async function stagedOf(parts: RunnerParts, run: StoredRun, paths: RunPaths, war
       return { kept: false, changes: null, hidden: [] };
     }
     for (const root of record.roots) removeTree(root.work);
-    const changes = await readChanges(parts, { ...record, workspace: run.workspace });
+    const known = record;
+    const roots = await joinBases(parts, paths.stage, known, (joined) => {
+      replaceRecord(paths.stage, { ...known, roots: joined });
+    });
+    const changes = await readChanges(parts, { ...record, roots, workspace: run.workspace });
     const kept = changes.changes.length > 0;
     if (!kept) await drop();
     return { kept, changes, hidden: record.present };
@@ -232,7 +240,7 @@ async function interruptedBundle({ run, paths, ending, record, staged, warnings,
       job,
       plan,
       refusal: null,
-      lineage: { on: null, forkedFrom: null, unseenStages: record.unseenStages },
+      lineage: record.lineage,
       closing: undefined,
       readable: undefined,
       hidden: staged.hidden,

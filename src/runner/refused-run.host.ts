@@ -8,6 +8,7 @@ import { writeAccount } from './account.ts';
 import { writeBundle } from './bundle.host.ts';
 import { exitCodeOf } from './exit-code.ts';
 import { currentUser, jobRecord } from './job-record.ts';
+import { bundleLineage } from './lineage.host.ts';
 import { claimedDirectory, publishClaimed } from './claimed-directory.host.ts';
 import { diskError } from './run-directory.host.ts';
 import { artifactsOf } from './run-files.host.ts';
@@ -58,7 +59,7 @@ export async function recordRefusal(parts: RunnerParts, refused: RefusedJob): Pr
       job: record,
       plan: null,
       refusal,
-      lineage: { on: null, forkedFrom: null, unseenStages: refused.unseenStages },
+      lineage: bundleLineage(options.from, refused.unseenStages),
       closing: undefined,
       readable: undefined,
       hidden: [],
@@ -78,6 +79,7 @@ export async function recordRefusal(parts: RunnerParts, refused: RefusedJob): Pr
       executor: null,
       argv: job.argv,
       plan: null,
+      ...(options.from === undefined ? {} : { lineage: options.from.lineage }),
       state: { kind: 'refused', ending, bundle: { path: paths.bundleRelative, sha256: bundle.sha256 } },
     },
     [{ kind: 'run.refused', data: { reason: refusal.reason } }],

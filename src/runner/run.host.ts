@@ -1,18 +1,21 @@
 import { toSnake } from '../core/case.ts';
 import { messageOf, ProofrunError } from '../core/errors.ts';
 import { newAttemptId, newRunId } from '../core/ids.ts';
-import type { Admission } from '../core/plan.ts';
+import type { Admission, ExecutorPlan } from '../core/plan.ts';
 import type { Ending } from '../core/run.ts';
 import { decideGate } from '../evidence/index.ts';
 import { canBegin, type Session } from '../executor/executor.ts';
 import { currentOwner } from '../store/index.ts';
+import { openDesk, type AgentDesk } from './agent-desk.ts';
+import { makeAgentDirectory } from './agent-place.host.ts';
+import { AGENT_VARIABLE } from './agent-protocol.ts';
 import { planRecord } from './bundle-plan.ts';
 import { closeRun } from './close-run.host.ts';
 import { commandControl } from './command-control.ts';
 import { firstCause } from './first-cause.ts';
 import { currentUser, formatRecordedFacts, jobRecord } from './job-record.ts';
 import { keepLease, LEASE_MS } from './lease.host.ts';
-import { unseenStages } from './lineage.host.ts';
+import { bundleLineage, unseenStages } from './lineage.host.ts';
 import type { Built, LiveRun } from './live-run.ts';
 import { startTimer } from './long-timer.ts';
 import { identify, writeAttempt } from './process-identity.host.ts';
@@ -23,6 +26,7 @@ import { gateWords } from './run-ending.ts';
 import { openStreams } from './run-streams.host.ts';
 import type { RunHandle, RunnerParts, RunOptions, RunResult } from './runner.ts';
 import { prepareStaging } from './staging.host.ts';
+import { refuseOtherRoots } from './starting-point.host.ts';
 import { runPaths } from './state-directory.ts';
 
 /**
@@ -32,11 +36,16 @@ import { runPaths } from './state-directory.ts';
 export async function startRun(parts: RunnerParts, admission: Admission, options: RunOptions): Promise<RunHandle> {
   const recordedMs = parts.clock();
   const id = newRunId(recordedMs);
-  const job = admission.kind === 'admitted' ? admission.plan.job : admission.job;
-  const unseen = unseenStages(parts.store, job.workspace);
-  if (admission.kind === 'refused') return await recordRefusal(parts, { id, job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });
+  const { workspace } = admission.kind === 'admitted' ? admission.plan.job : admission.job;
+  const { from } = options;
+  const unseen = unseenStages(parts.store, workspace, from);
+  if (admission.kind === 'refused') {
+    return await recordRefusal(parts, { id, job: admission.job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });
+  }
 
-  const { plan } = admission;
+  const plan = withAgentVariable(admission.plan);
+  const { job } = plan;
+  if (from !== undefined) await refuseOtherRoots(parts, from, plan);
   keepReserve(parts.stateDirectory);
   const attempt = newAttemptId(recordedMs);
   const stored = parts.store.recordRun(
@@ -48,12 +57,13 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
       executor: plan.executor,
       argv: job.argv,
       plan: toSnake(planRecord(plan)),
+      ...(from === undefined ? {} : { lineage: from.lineage }),
       state: { kind: 'recorded', lease: { owner: currentOwner(), expiresMs: recordedMs + LEASE_MS } },
     },
     [
       {
         kind: 'run.recorded',
-        data: formatRecordedFacts({ attempt, user: currentUser(), unseenStages: unseen, warnings: plan.warnings, job: jobRecord(job) }),
+        data: formatRecordedFacts({ attempt, user: currentUser(), lineage: bundleLineage(from, unseen), warnings: plan.warnings, job: jobRecord(job) }),
       },
     ],
   );
@@ -88,12 +98,22 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
   return { id, directory: run.paths.directory, signal: control.signal, stop: control.stop, kill: control.kill, result: live(run) };
 }
 
+/** A job finds AgentCtl by a variable of its environment; one that it was started with, inside another job perhaps, names nothing here. */
+function withAgentVariable(plan: ExecutorPlan): ExecutorPlan {
+  const { credentials } = plan.job.permissions;
+  const others = Object.entries(credentials.environment).filter(([name]) => name !== AGENT_VARIABLE);
+  const named: readonly (readonly [string, string])[] = plan.agentSocket === undefined ? others : [...others, [AGENT_VARIABLE, plan.agentSocket]];
+  const environment = Object.fromEntries([...named].sort(([a], [b]) => (a < b ? -1 : 1)));
+  return { ...plan, job: { ...plan.job, permissions: { ...plan.job.permissions, credentials: { ...credentials, environment } } } };
+}
+
 async function live(run: LiveRun): Promise<RunResult> {
   const built: Built = {
     streams: undefined,
     staging: undefined,
     session: undefined,
     startedMs: null,
+    desk: undefined,
     closing: undefined,
     possiblyRead: null,
   };
@@ -112,6 +132,7 @@ async function live(run: LiveRun): Promise<RunResult> {
     }
     const ending = await run.cause.settled;
     run.control.detach();
+    await built.desk?.end();
     await tearDown(run, built);
     return await closeWithRoom(run, built, ending);
   } finally {
@@ -145,6 +166,7 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
   const launch = {
     plan: run.plan,
     scratch: run.paths.scratch,
+    ...(run.plan.agentSocket === undefined ? {} : { agent: { guestSocket: run.plan.agentSocket, hostDirectory: makeAgentDirectory(run.paths.directory) } }),
     io: io.kind === 'terminal' ? { kind: 'terminal' as const } : { kind: 'pipes' as const, stdin: io.stdin },
   };
   const preparing = prepareStaging(run);
@@ -156,7 +178,7 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
     built.session = await executor.launch({
       ...launch,
       stage: built.staging.roots,
-      hidden: built.staging.hidden.map((hidden) => hidden.path),
+      hidden: built.staging.absent,
       stateDirectory: run.parts.stateDirectory,
       abort: run.control.abort,
       ...(begun === undefined ? {} : { begun }),
@@ -183,6 +205,7 @@ async function gateAndCommand(run: LiveRun, session: Session, built: Built): Pro
   built.streams?.connect(session);
   void session.exited.then(cause.settle);
   control.attach(session);
+  built.desk = openAgentDesk(run, session, built);
   const before = session.hostPids.length;
   await session.release();
   // An executor without a sandbox has its process only now.
@@ -204,6 +227,23 @@ async function gateAndCommand(run: LiveRun, session: Session, built: Built): Pro
   });
   await run.at('exited');
 }
+
+/** AgentCtl of a run whose sandbox has it. */
+function openAgentDesk(run: LiveRun, session: Session, built: Built): AgentDesk | undefined {
+  const { staging } = built;
+  if (session.agent === undefined || staging === undefined) return undefined;
+  return openDesk(session.agent, {
+    id: run.id,
+    clock: run.parts.clock,
+    checkpoint: async (name, unchanged) => await (await import('./live-checkpoint.host.ts')).keepLive(run, staging, name, unchanged),
+    stop: () => {
+      run.control.stop(STOP_GRACE_MS);
+    },
+  });
+}
+
+/** From SIGTERM to SIGKILL, for a program that was asked to end and didn't. */
+const STOP_GRACE_MS = 5000;
 
 function recordProcesses(run: LiveRun, session: Session): void {
   writeAttempt(run.paths.attempt, { attempt: run.attempt, executor: run.plan.executor, processes: identify(session.hostPids) });

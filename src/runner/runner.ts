@@ -9,6 +9,7 @@ import type { ExecutesOnHost } from '../policy/executes.ts';
 import type { Store } from '../store/index.ts';
 import type { OutputListener } from './output-pump.host.ts';
 import type { AtPoint } from './points.ts';
+import type { StartingPoint } from './starting-point.host.ts';
 
 /** What every run of one process shares. */
 export interface RunnerParts {
@@ -45,6 +46,8 @@ export interface RunNotice {
 
 export interface RunOptions {
   readonly io: RunIo;
+  /** The staged result that it starts from; absent: the workspace alone. */
+  readonly from?: StartingPoint;
   /** Called when the run is in the store, before anything is started. What it throws ends the run. */
   readonly onRecorded?: (run: RecordedRun) => void;
   /** Called when the command may start. */

@@ -1,6 +1,6 @@
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import type { HiddenPath } from '../core/bundle.ts';
-import type { StagedRoot } from '../core/change.ts';
+import type { EarlierStage, StagedRoot } from '../core/change.ts';
 import { ProofrunError } from '../core/errors.ts';
 import { parseStrictJson } from '../core/strict-json.ts';
 
@@ -27,9 +27,50 @@ export function parseStageRecord(bytes: Uint8Array, stageDirectory: string): Sta
   const roots = list(value.roots, stageDirectory).map((item) => {
     const { root, upper, work, preimage } = item;
     if (typeof root !== 'string' || typeof upper !== 'string' || typeof work !== 'string' || typeof preimage !== 'string') throw damaged(stageDirectory);
-    return { root, upper: join(stageDirectory, upper), work: join(stageDirectory, work), preimage: join(stageDirectory, preimage) };
+    const base = optionalPath(item.base, stageDirectory);
+    const index = optionalPath(item.index, stageDirectory);
+    return {
+      root,
+      upper: join(stageDirectory, upper),
+      work: join(stageDirectory, work),
+      preimage: join(stageDirectory, preimage),
+      ...(base === undefined ? {} : { base }),
+      ...(index === undefined ? {} : { index }),
+      ...(item.earlier === undefined ? {} : { earlier: list(item.earlier, stageDirectory).map((one) => earlierStage(one, stageDirectory)) }),
+    };
   });
   return { version: 1, markers: value.markers, hidden: hiddenList(value.hidden, stageDirectory), present: hiddenList(value.present, stageDirectory), roots };
+}
+
+function optionalPath(value: unknown, stageDirectory: string): string | undefined {
+  if (value === undefined) return undefined;
+  if (typeof value !== 'string') throw damaged(stageDirectory);
+  return join(stageDirectory, value);
+}
+
+function earlierStage({ run, preimage, index, hidden }: Readonly<Record<string, unknown>>, stageDirectory: string): EarlierStage {
+  if (typeof run !== 'string' || typeof preimage !== 'string' || typeof index !== 'string' || !Array.isArray(hidden)) throw damaged(stageDirectory);
+  const paths = hidden.map((path: unknown) => {
+    if (typeof path !== 'string') throw damaged(stageDirectory);
+    return path;
+  });
+  return { run, preimage: join(stageDirectory, preimage), index: join(stageDirectory, index), hidden: paths };
+}
+
+/** A root as the record keeps it: its paths relative to the stage directory. */
+export function relativeRoot(root: StagedRoot, stageDirectory: string): StagedRoot {
+  const inside = (path: string): string => relative(stageDirectory, path);
+  return {
+    root: root.root,
+    upper: inside(root.upper),
+    work: inside(root.work),
+    preimage: inside(root.preimage),
+    ...(root.base === undefined ? {} : { base: inside(root.base) }),
+    ...(root.index === undefined ? {} : { index: inside(root.index) }),
+    ...(root.earlier === undefined
+      ? {}
+      : { earlier: root.earlier.map((one) => ({ run: one.run, preimage: inside(one.preimage), index: inside(one.index), hidden: one.hidden })) }),
+  };
 }
 
 function hiddenList(value: unknown, stageDirectory: string): readonly HiddenPath[] {

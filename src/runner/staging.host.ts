@@ -1,5 +1,5 @@
 import { closeSync, constants, existsSync, fstatSync, lstatSync, openSync, readdirSync, readSync, writeFileSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { join } from 'node:path';
 import type { HiddenPath } from '../core/bundle.ts';
 import type { StagedRoot } from '../core/change.ts';
 import { errnoOf, ProofrunError } from '../core/errors.ts';
@@ -9,14 +9,17 @@ import { isWithin, literalBase } from '../policy/path-rule.ts';
 import { findMatches, prepareStage, type PreparedStage } from '../stage/stage-directory.host.ts';
 import { originWords } from './account.ts';
 import type { LiveRun } from './live-run.ts';
-import { STAGE_RECORD, type OverlayMarkers, type StageRecord } from './stage-record.ts';
+import { layBases } from './stage-base.host.ts';
+import { relativeRoot, STAGE_RECORD, type OverlayMarkers, type StageRecord } from './stage-record.ts';
 import { walkPatterns } from './walk-patterns.ts';
 
 /** The stage of one run as it was prepared. */
 export interface Staging {
   readonly roots: readonly StagedRoot[];
-  /** Every path that must read as absent, with its rule. */
+  /** Every path that the job could not see, with its rule: also what was hidden from the run that it starts from. */
   readonly hidden: readonly HiddenPath[];
+  /** Those of them that must read as absent. What an earlier run wrote in the place of what was hidden from it can be read. */
+  readonly absent: readonly string[];
   /** Those of them that exist: what a review lists. */
   readonly present: readonly HiddenPath[];
   readonly markers: OverlayMarkers;
@@ -34,13 +37,13 @@ const MOST_NAMED = 5;
  * layers for the commands that come later. Throws ERR_STAGE_FULL, ERR_STAGE_LAYER, ERR_LAUNCH for a name that has to be hidden and can't be
  * named.
  */
-export async function prepareStaging(run: Pick<LiveRun, 'parts' | 'job' | 'plan' | 'paths' | 'warnings'>): Promise<Staging> {
+export async function prepareStaging(run: Pick<LiveRun, 'parts' | 'job' | 'plan' | 'paths' | 'warnings' | 'options'>): Promise<Staging> {
   const { job, plan, paths, parts } = run;
   const { shim } = parts;
   const roots = plan.dimensions.file_write.controls.includes('staged_workspace') ? job.permissions.fileWrite.stage : [];
   const hides = plan.dimensions.file_read.controls.includes('hidden_paths');
   const markers: OverlayMarkers = process.geteuid?.() === 0 ? 'trusted' : 'user';
-  if (roots.length === 0 && !hides) return { roots: [], hidden: [], present: [], markers, possiblyRead: () => Promise.resolve(null) };
+  if (roots.length === 0 && !hides) return { roots: [], hidden: [], absent: [], present: [], markers, possiblyRead: () => Promise.resolve(null) };
   const patterns = hides ? hiddenPatterns(job) : NOTHING;
   const globs = [...patterns.globs, ...patterns.privateKeys];
   const prepared = await prepareStage({ shim, directory: paths.stage, roots, patterns: [...new Set(roots.flatMap((root) => walkPatterns(globs, root)))] });
@@ -50,17 +53,27 @@ export async function prepareStaging(run: Pick<LiveRun, 'parts' | 'job' | 'plan'
   }
   refuseUnnameable(prepared, job);
 
+  const { from } = run.options;
+  const laid = from === undefined ? undefined : await layBases(parts, from, prepared.roots, paths.stage);
+  const staged = laid?.roots ?? prepared.roots;
+  const inBases = await matchesInBases(shim, staged, globs);
   const others = await matchesElsewhere(shim, job, globs);
-  const found = hiddenOf([...prepared.matches, ...others], job);
+  const found = hiddenOf([...prepared.matches, ...inBases, ...others], job, (path) => laid?.locate(path) ?? path);
   const literals = patterns.literals.map((rule) => hiddenPath(rule.pattern, rule, job));
-  const hidden = [...literals, ...found];
-  const present = [...literals.filter(({ path }) => lstatSync(path, { throwIfNoEntry: false }) !== undefined), ...found];
-  writeRecord(paths.stage, { version: 1, markers, hidden, present, roots: prepared.roots.map((root) => relativeRoot(root, paths.stage)) });
+  const own = [...literals, ...found];
+  const ownPaths = new Set(own.map(({ path }) => path));
+  const inherited = (from?.hidden ?? []).filter((path) => !ownPaths.has(path)).map((path): HiddenPath => ({ path, rule: `hidden from ${from?.name ?? ''}` }));
+  const hidden = [...own, ...inherited];
+  const here = (path: string): boolean => [path, laid?.locate(path) ?? path].some((at) => lstatSync(at, { throwIfNoEntry: false }) !== undefined);
+  const behind = inherited.filter(({ path }) => lstatSync(path, { throwIfNoEntry: false }) !== undefined && laid?.locate(path) === undefined);
+  const present = [...literals.filter(({ path }) => here(path)), ...found, ...behind];
+  writeRecord(paths.stage, { version: 1, markers, hidden, present, roots: staged.map((root) => relativeRoot(root, paths.stage)) });
 
   const known = new Set(found.map(({ path }) => path));
   return {
-    roots: prepared.roots,
+    roots: staged,
     hidden,
+    absent: own.map(({ path }) => path),
     present,
     markers,
     possiblyRead: async () => {
@@ -98,6 +111,32 @@ function smallTree(root: string): readonly string[] | undefined {
   }
 }
 
+/** What must be hidden in a read-only view of the result of another run: absolute paths of its roots, present or literal. */
+export async function hiddenInView(shim: string, job: EffectiveJob, views: readonly Pick<StagedRoot, 'root' | 'base'>[]): Promise<readonly string[]> {
+  const patterns = hiddenPatterns(job);
+  const globs = [...patterns.globs, ...patterns.privateKeys];
+  const inRoots = await Promise.all(views.map(({ root }) => findMatches(shim, root, walkPatterns(globs, root))));
+  const inBases = await matchesInBases(shim, views, globs);
+  const others = await matchesElsewhere(shim, job, globs);
+  const locate = (path: string): string => {
+    const view = views.find(({ root }) => isWithin(path, root));
+    const inside = view?.base === undefined ? path : `${view.base}${path.slice(view.root.length)}`;
+    return lstatSync(inside, { throwIfNoEntry: false }) === undefined ? path : inside;
+  };
+  const found = hiddenOf([...inRoots.flat(), ...inBases, ...others], job, locate);
+  return [...patterns.literals.map((rule) => rule.pattern), ...found.map(({ path }) => path)];
+}
+
+/** Matches of globs in the results that the run starts from, as paths of the roots. */
+async function matchesInBases(shim: string, roots: readonly Pick<StagedRoot, 'root' | 'base'>[], globs: readonly PathRule[]): Promise<readonly string[]> {
+  const found = await Promise.all(
+    roots.map(async ({ root, base }) =>
+      base === undefined ? [] : (await findMatches(shim, base, walkPatterns(globs, root))).map((path) => `${root}${path.slice(base.length)}`),
+    ),
+  );
+  return found.flat();
+}
+
 /** Matches of globs that lead out of the staged roots, where the job can see them. */
 async function matchesElsewhere(shim: string, job: EffectiveJob, globs: readonly PathRule[]): Promise<readonly string[]> {
   const { fileRead, fileWrite } = job.permissions;
@@ -125,9 +164,9 @@ function visibleTrees(base: string, fileRead: EffectiveJob['permissions']['fileR
 }
 
 /** Those of the candidates that are hidden, in the order of their paths: a directory before what lies in it. */
-function hiddenOf(candidates: readonly string[], job: EffectiveJob): readonly HiddenPath[] {
+function hiddenOf(candidates: readonly string[], job: EffectiveJob, locate: (path: string) => string = (path) => path): readonly HiddenPath[] {
   return matchHidden([...new Set(candidates)].sort(), job)
-    .filter((match) => !match.needsContent || holdsPrivateKey(readHead(match.path)))
+    .filter((match) => !match.needsContent || holdsPrivateKey(readHead(locate(match.path))))
     .map((match) => hiddenPath(match.path, match.rule, job));
 }
 
@@ -172,10 +211,6 @@ function refuseUnnameable({ unnameable, roots }: Pick<PreparedStage, 'unnameable
 
 function named(paths: readonly string[]): string {
   return `${paths.slice(0, MOST_NAMED).join(', ')}${paths.length > MOST_NAMED ? ` and ${paths.length - MOST_NAMED} more` : ''}`;
-}
-
-function relativeRoot(root: StagedRoot, stage: string): StageRecord['roots'][number] {
-  return { root: root.root, upper: relative(stage, root.upper), work: relative(stage, root.work), preimage: relative(stage, root.preimage) };
 }
 
 /** Not synced: after a crash of the machine the layers below it aren't either. */

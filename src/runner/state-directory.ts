@@ -39,3 +39,8 @@ export function runPaths(stateDirectory: string, runId: string): RunPaths {
     attempt: join(directory, 'attempt.json'),
   };
 }
+
+/** Where the files of a checkpoint lie. Absolute. */
+export function checkpointDirectory(stateDirectory: string, id: string): string {
+  return join(stateDirectory, 'checkpoints', id);
+}

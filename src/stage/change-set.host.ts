@@ -4,6 +4,8 @@ import { ProofrunError, errnoOf, messageOf } from '../core/errors.ts';
 import { bytePathOfText, decodePath, type BytePath } from './byte-path.ts';
 import { buildChanges, type StagedEntry } from './change-set.ts';
 import type { LayerFacts } from './entry-facts.ts';
+import type { Generation } from './generations.ts';
+import { readLayerIndex } from './layer.host.ts';
 import { parseLayerListing } from './layer-reader.ts';
 import { DIFF_BYTES, diffLines } from './line-diff.ts';
 import { clockFellBack, type AppliedState, type RestoredState } from './preimage-check.ts';
@@ -103,6 +105,12 @@ export async function readChangeSet(input: ReadStageInput): Promise<StageView> {
     const scan = await runShim(input.shim, ['scan', root.upper, '--lower', root.root, '--markers', input.markers, ...limit]);
     const listing = parseLayerListing(scan.stdout);
     const preimage = readPreimage(root.preimage);
+    const clock = { ...listing.clock, realMs: Date.now() };
+    const earlier = (root.earlier ?? []).map((one): Generation => {
+      const before = readPreimage(one.preimage);
+      const hidden = one.hidden.flatMap((path) => beneath(root.root, path) ?? []);
+      return { run: one.run, preimage: before, hidden, index: readLayerIndex(one.index), clockFellBack: clockFellBack(before, clock) };
+    });
     const found = buildChanges({
       root: index,
       rootPath: root.root,
@@ -110,7 +118,9 @@ export async function readChangeSet(input: ReadStageInput): Promise<StageView> {
       preimage,
       hidden: input.hidden.flatMap((path) => beneath(root.root, path) ?? []),
       ...touchedIn(input.applied, index),
-      clockFellBack: clockFellBack(preimage, { ...listing.clock, realMs: Date.now() }),
+      clockFellBack: clockFellBack(preimage, clock),
+      ...(root.index === undefined ? {} : { index: readLayerIndex(root.index) }),
+      earlier,
       ownership: input.markers === 'trusted' ? 'compare' : 'ignore',
       executes: (path) => input.executes(path, index),
     });

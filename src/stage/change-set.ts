@@ -2,7 +2,9 @@ import type { Change, ChangeKind, EntryFacts } from '../core/change.ts';
 import { safeText } from '../core/text-safety.ts';
 import { bytesOf, encodePath, encodingOf, lossyTextOf, nameOf, parentOf, textOf, type BytePath } from './byte-path.ts';
 import { momentMs, type LayerFacts, type MergedEntry } from './entry-facts.ts';
-import { checkPreimage, type AppliedState, type RestoredState } from './preimage-check.ts';
+import { checkGenerations, type Generation } from './generations.ts';
+import type { LayerIndex } from './layer-index.ts';
+import type { AppliedState, RestoredState } from './preimage-check.ts';
 import type { Preimage } from './preimage.ts';
 import { leavesRoot } from './symlink-target.ts';
 
@@ -34,6 +36,10 @@ export interface ChangeSetInput {
   readonly applied: ReadonlyMap<BytePath, AppliedState>;
   readonly restored: ReadonlyMap<BytePath, RestoredState>;
   readonly clockFellBack: boolean;
+  /** What the run itself touched, when it started from another result; undefined: everything. */
+  readonly index?: LayerIndex;
+  /** The results that it started from, the latest first. */
+  readonly earlier?: readonly Generation[];
   /** ignore: the job had a single-id map, so owners could not change, only look different. */
   readonly ownership: 'compare' | 'ignore';
   /** Why the host would run what lies at a path beneath the root. */
@@ -231,14 +237,8 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
     const target = entry.after === undefined ? undefined : entry.after.target;
     if (target !== undefined) links.set(entry.path, target);
   }
-  const check = checkPreimage({
-    preimage: input.preimage,
-    hidden: input.hidden,
-    applied: input.applied,
-    restored: input.restored,
-    clockFellBack: input.clockFellBack,
-    now: (path) => now.get(path),
-  });
+  const own: Generation = { run: undefined, preimage: input.preimage, hidden: input.hidden, index: input.index, clockFellBack: input.clockFellBack };
+  const check = checkGenerations([own, ...(input.earlier ?? [])], { applied: input.applied, restored: input.restored, now: (path) => now.get(path) });
 
   const drafts: Draft[] = [];
   for (const entry of input.entries) {

@@ -7,6 +7,7 @@ import type { JsonValue } from '../core/json.ts';
 import type { Ending, RunState, StageState } from '../core/run.ts';
 import type { Connection } from './connection.host.ts';
 import { CHAIN_START, DAMAGE_NOTED, linkEvent, type NewEvent } from './event-chain.ts';
+import { insertLineage, type Lineage } from './lineage.host.ts';
 import { parseRunRow, rowDigest, RUN_COLUMNS, type RunRow } from './run-row.ts';
 import { checkRunName, runNotFound } from './selector.ts';
 import { formatSummary, toStoredRun, type Lease, type StagedSummary, type StoredRun } from './stored-run.ts';
@@ -22,6 +23,8 @@ export interface NewRun {
   readonly argv: readonly string[];
   /** The plan in its form on disk, without values of the environment. null when refused. */
   readonly plan: JsonValue;
+  /** What it started from, when that isn't the workspace alone. */
+  readonly lineage?: Lineage;
   readonly state:
     | { readonly kind: 'recorded'; readonly lease: Lease }
     | { readonly kind: 'refused'; readonly ending: Ending; readonly bundle: { readonly path: string; readonly sha256: string } | null };
@@ -84,7 +87,11 @@ export function insertRun(connection: Connection, run: NewRun, events: readonly 
     ...leaseColumns(run.state.kind === 'recorded' ? run.state.lease : null),
     fence: 1,
   };
-  return connection.write(() => saveRun(connection, INSERT_RUN, row, events));
+  return connection.write(() => {
+    const saved = saveRun(connection, INSERT_RUN, row, events);
+    if (run.lineage !== undefined) insertLineage(connection, run.id, run.lineage);
+    return saved;
+  });
 }
 
 /** Compare and set: the row must be in one of `from` and under `fence`, else ERR_STORE_STALE; an end is never left. */

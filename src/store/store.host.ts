@@ -1,13 +1,16 @@
-import type { RunId } from '../core/ids.ts';
+import type { CheckpointId, RunId } from '../core/ids.ts';
 import { TERMINAL_STATES, type RunState, type StageState } from '../core/run.ts';
 import { ProofrunError, messageOf } from '../core/errors.ts';
 import type { JsonValue } from '../core/json.ts';
 import { parseStrictJson } from '../core/strict-json.ts';
 import * as applies from './applies.host.ts';
 import type { ApplyEnd, AppliedPath, NewApply, StoredApply } from './applies.host.ts';
+import * as checkpoints from './checkpoints.host.ts';
+import type { CheckpointFilter, NewCheckpoint, StoredCheckpoint, WholeCheckpoint } from './checkpoints.host.ts';
 import { Connection, type Clock, type StoreOptions } from './connection.host.ts';
 import { checkChain, type ChainCheck, type EventRow, type NewEvent, type StoredEvent } from './event-chain.ts';
-import { livenessOf } from './owner.host.ts';
+import { listLineage, type StoredLineage } from './lineage.host.ts';
+import { livenessOf, type Owner } from './owner.host.ts';
 import { parseRunRow, rowDigest, type RunRow } from './run-row.ts';
 import {
   appendRunEvents,
@@ -79,6 +82,17 @@ export interface Store {
   openApplies(workspace?: string): readonly StoredApply[];
   applies(runId: RunId): readonly StoredApply[];
   appliedPaths(applyId: string): readonly AppliedPath[];
+  /** Which run started from which; every run that did, of all workspaces. */
+  lineage(): readonly StoredLineage[];
+  /** See checkpoints.host.ts. */
+  beginCheckpoint(checkpoint: NewCheckpoint): void;
+  finishCheckpoint(id: CheckpointId, whole: WholeCheckpoint): StoredCheckpoint;
+  beginCheckpointRemoval(id: CheckpointId, owner: Owner): StoredCheckpoint;
+  forgetCheckpoint(id: CheckpointId): void;
+  listCheckpoints(filter?: CheckpointFilter): readonly StoredCheckpoint[];
+  findCheckpoint(selector: string, workspace: string): StoredCheckpoint;
+  /** Half made or half removed, by processes that are dead. */
+  abandonedCheckpoints(): readonly StoredCheckpoint[];
   /** Idempotent. */
   close(): void;
 }
@@ -114,6 +128,18 @@ export function openStore(stateDirectory: string, clock: Clock, options: StoreOp
     openApplies: (workspace) => applies.openApplies(connection, workspace),
     applies: (runId) => applies.appliesOfRun(connection, runId),
     appliedPaths: (applyId) => applies.appliedPaths(connection, applyId),
+    lineage: () => listLineage(connection),
+    beginCheckpoint: (checkpoint) => {
+      checkpoints.beginCheckpoint(connection, checkpoint);
+    },
+    finishCheckpoint: (id, whole) => checkpoints.finishCheckpoint(connection, id, whole),
+    beginCheckpointRemoval: (id, owner) => checkpoints.beginCheckpointRemoval(connection, id, owner),
+    forgetCheckpoint: (id) => {
+      checkpoints.forgetCheckpoint(connection, id);
+    },
+    listCheckpoints: (filter = {}) => checkpoints.listCheckpoints(connection, filter),
+    findCheckpoint: (selector, at) => checkpoints.findCheckpoint(connection, selector, at),
+    abandonedCheckpoints: () => checkpoints.abandonedCheckpoints(connection),
     close: () => {
       connection.close();
     },

@@ -65,6 +65,7 @@ function factsOf(more: Partial<HostFacts>): HostFacts {
     closedProc: ['sys', 'fs'],
     closedByBubblewrap: [],
     projected: SYSTEM,
+    covers: new Map(),
     masks: new Map([['/etc', { directories: ['ssl'], whiteouts: ['shadow', 'ssl/private'], shadow: { directories: [], files: [], notWritable: [] } }]]),
     notWritable: [],
     hiddenPresent: [],

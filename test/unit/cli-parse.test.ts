@@ -196,6 +196,9 @@ describe('the table', () => {
   test('every command reads every flag of its row', () => {
     const leastWords: Partial<Record<CommandName, string[]>> = {
       run: ['x'],
+      fork: ['cp', 'x'],
+      inspect: ['last', 'x'],
+      'checkpoint delete': ['cp'],
       'policy show': ['x'],
       'policy check': ['x'],
       'policy explain': ['x'],

@@ -137,7 +137,7 @@ describe('the database', () => {
       synchronous: 2,
       foreign: 1,
       trusted: 0,
-      version: 1,
+      version: 2,
     });
     db.close();
   });

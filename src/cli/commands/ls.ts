@@ -19,8 +19,18 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
       ...stateFilter(flags.state),
       limit: flags.limit ?? 20,
     });
+    const lineage = flags.tree === true || flags.json === true ? runs.runner.parts.store.lineage() : undefined;
     if (flags.json === true) {
-      context.stdout.write(jsonLine(found.map(runJson)));
+      const parents = new Map(lineage?.map((one) => [one.runId, one]));
+      context.stdout.write(
+        jsonLine(
+          found.map((one) => {
+            const line = parents.get(one.id);
+            const { parent = null, kind = null, checkpoint = null } = line ?? {};
+            return { ...runJson(one), lineage: line === undefined ? null : { parent, kind, checkpoint } };
+          }),
+        ),
+      );
     } else {
       context.stdout.write(
         listText({
@@ -30,6 +40,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
           nowMs: context.clock(),
           width: context.columns,
           palette: paletteFor(context, 'stdout'),
+          ...(lineage === undefined ? {} : { lineage }),
         }),
       );
     }

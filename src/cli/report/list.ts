@@ -1,4 +1,5 @@
 import { displayPath, safeLine } from '../../core/text-safety.ts';
+import type { StoredLineage } from '../../store/lineage.host.ts';
 import type { StoredRun } from '../../store/stored-run.ts';
 import { columnsOf, cut, pad } from './layout.ts';
 import type { Palette } from './palette.ts';
@@ -12,13 +13,17 @@ export interface ListInput {
   readonly nowMs: number;
   readonly width: number;
   readonly palette: Palette;
+  /** `job ls --tree`: runs stand below the ones that they started from. */
+  readonly lineage?: readonly StoredLineage[];
 }
 
 /** `job ls`: one line a run, newest first as given. The command takes what is left of the width, its end cut. */
 export function listText(input: ListInput): string {
-  const { runs, palette } = input;
-  if (runs.length === 0) return 'no runs\n';
-  const ids = uniqueIds(runs.map(({ id }) => id));
+  const { palette } = input;
+  if (input.runs.length === 0) return 'no runs\n';
+  const ordered = input.lineage === undefined ? input.runs.map((run) => ({ run, branch: '' })) : inTree(input.runs, input.lineage);
+  const runs = ordered.map(({ run }) => run);
+  const ids = uniqueIds(runs.map(({ id }) => id)).map((id, index) => `${ordered[index]?.branch ?? ''}${id}`);
   const rows = runs.map((run, index) => [
     ids[index] ?? run.id,
     run.damaged === null ? (run.ending === null || run.state === 'refused' ? run.state : endingWords(run.ending)) : 'damaged',
@@ -39,6 +44,34 @@ export function listText(input: ListInput): string {
     return head + cut(cells[last] ?? '', Math.max(16, input.width - columnsOf(head)));
   };
   return `${[palette.bold(line(header)), ...rows.map(line)].map((text) => text.trimEnd()).join('\n')}\n`;
+}
+
+interface TreeLine {
+  readonly run: StoredRun;
+  /** What stands before its id. */
+  readonly branch: string;
+}
+
+/** Runs below the ones that they started from, oldest first; those whose parent isn't in the list stand where it would. */
+export function inTree(runs: readonly StoredRun[], lineage: readonly StoredLineage[]): readonly TreeLine[] {
+  const known = new Map(lineage.map((one) => [one.runId, one]));
+  const listed = new Set(runs.map(({ id }) => id));
+  const children = new Map<string, StoredRun[]>();
+  const tops: StoredRun[] = [];
+  for (const run of [...runs].reverse()) {
+    const parent = known.get(run.id)?.parent;
+    if (parent === undefined || !listed.has(parent)) tops.push(run);
+    else children.set(parent, [...(children.get(parent) ?? []), run]);
+  }
+  const lines: TreeLine[] = [];
+  const visit = (run: StoredRun, depth: number): void => {
+    const line = known.get(run.id);
+    const word = line === undefined ? '' : line.kind === 'fork' ? 'fork ' : 'on ';
+    lines.push({ run, branch: depth === 0 && !(line !== undefined && !listed.has(line.parent)) ? '' : `${'  '.repeat(depth)}${word}` });
+    for (const child of children.get(run.id) ?? []) visit(child, depth + 1);
+  };
+  for (const run of tops) visit(run, 0);
+  return lines;
 }
 
 /** The shortest prefixes, of at least twelve characters, that tell these ids apart. */
