@@ -13,7 +13,7 @@ import { jsonLine } from './report/json.ts';
 export async function talk(args: ParsedArgs, context: CliContext, request: AgentRequest): Promise<number> {
   const runs = await openRuns(context);
   try {
-    const found = await runs.find(args.words[0]);
+    const found = runs.find(args.words[0]);
     if (found.lease === null) throw new ProofrunError('ERR_RUN_STATE', { message: `${found.id}: it is over`, hint: `job status ${found.id}` });
     const facts = await askAgent(runPaths(runs.runner.parts.stateDirectory, found.id).directory, found.id, request);
     context.stdout.write(args.flags.json === true ? jsonLine(facts) : statusText(found.id, facts));

@@ -11,7 +11,7 @@ export async function withCheckpoint(
 ): Promise<number> {
   const runs = await openRuns(context);
   try {
-    await use(runs, runs.runner.parts.store.findCheckpoint(args.words[0] ?? 'last', await runs.workspace()));
+    await use(runs, runs.runner.parts.store.findCheckpoint(args.words[0] ?? 'last', runs.workspace()));
     return 0;
   } finally {
     runs.close();

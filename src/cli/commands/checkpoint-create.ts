@@ -16,7 +16,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const progress = startProgress('checkpoint', context, args.flags.json === true);
   let made: JsonValue;
   try {
-    made = await create(args, runs, await runs.find(args.words[0]));
+    made = await create(args, runs, runs.find(args.words[0]));
   } finally {
     progress.stop();
     runs.close();

@@ -12,7 +12,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const runs = await openRuns(context, flags.workspace);
   try {
     const everywhere = flags.all === true && flags.workspace === undefined;
-    const found = runs.runner.parts.store.listCheckpoints(everywhere ? {} : { workspace: await runs.workspace() });
+    const found = runs.runner.parts.store.listCheckpoints(everywhere ? {} : { workspace: runs.workspace() });
     context.stdout.write(
       flags.json === true ? jsonLine(toSnake(found)) : checkpointList({ checkpoints: found, nowMs: context.clock(), palette: paletteFor(context, 'stdout') }),
     );
