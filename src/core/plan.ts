@@ -50,6 +50,16 @@ export interface DimensionPlan {
   readonly reason?: string;
 }
 
+/** An image as the plan holds it: by its digest, so that a tag that moves changes nothing. */
+export interface PinnedImage {
+  /** As it was asked for. */
+  readonly reference: string;
+  /** `sha256:` and 64 hex digits: the digest of the image's configuration, which names its layers. */
+  readonly id: string;
+  /** `name@sha256:...` of registries; none for an image that was made here. Sorted. */
+  readonly digests: readonly string[];
+}
+
 /** Pure result of admission: what one executor will install for one job. Data only. */
 export interface ExecutorPlan {
   readonly version: 1;
@@ -63,6 +73,8 @@ export interface ExecutorPlan {
   readonly waived: readonly Dimension[];
   readonly job: EffectiveJob;
   readonly warnings: readonly string[];
+  /** What the command runs in. Absent: the executor takes no image. */
+  readonly image?: PinnedImage;
 }
 
 /** One row of the refusal table. */
@@ -105,4 +117,6 @@ export interface ExecutorCapabilities {
   readonly cooperative: readonly Dimension[];
   /** Runs the command in a container image. Absent: no. */
   readonly images?: boolean;
+  /** The image of a job that names none, when it is there. */
+  readonly defaultImage?: string;
 }
