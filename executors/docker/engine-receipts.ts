@@ -47,7 +47,7 @@ export function receiptsOfInspect(value: unknown): readonly Receipt[] {
     [
       'engine.namespaces',
       'HostConfig.PidMode, IpcMode, UTSMode, CgroupnsMode',
-      { pid: text(host['PidMode']), ipc: text(host['IpcMode']), uts: text(host['UTSMode']), cgroup: text(host['CgroupnsMode']).replace(/^private$/, '') },
+      { pid: text(host['PidMode']), ipc: text(host['IpcMode']), uts: text(host['UTSMode']), cgroup: text(host['CgroupnsMode']) },
     ],
     [
       'engine.process',

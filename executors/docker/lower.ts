@@ -140,7 +140,7 @@ function lowerProcesses(lowering: Lowering, request: LaunchRequest, facts: Docke
   const { uid, gid, groups } = facts.job;
   lowering.fact('pid_namespace', 'ns.pid', { kind: 'differs', from: facts.namespaces.pid });
   lowering.equals('pid_namespace', 'proc.pids', [1, 'command']);
-  lowering.equals('pid_namespace', 'engine.namespaces', { pid: '', ipc: 'private', uts: '', cgroup: '' });
+  lowering.equals('pid_namespace', 'engine.namespaces', { pid: '', ipc: 'private', uts: '', cgroup: 'private' });
   lowering.probe('pid_namespace', 'probe.kill.host', PROBE.kill, '', [facts.hostPid], ['ESRCH']);
   lowering.equals('pid_namespace', 'end.processes', 0, 'end');
   lowering.equals('shim_is_init', 'init.pid', 1);
@@ -299,6 +299,7 @@ export function lower(request: LaunchRequest, facts: DockerFacts, names: DockerN
       ReadonlyPaths: [...READ_ONLY],
       GroupAdd: [...new Set([gid, ...groups])].map(String),
       IpcMode: 'private',
+      CgroupnsMode: 'private',
       Init: false,
       LogConfig: { Type: 'none', Config: {} },
       ShmSize: mounts.shmBytes,

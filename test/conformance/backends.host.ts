@@ -1,6 +1,7 @@
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { createDockerExecutor } from '../../executors/docker/index.ts';
 import { createHostExecutor } from '../../executors/host/index.ts';
 import type { ControlId, ExecutorCapabilities, ExecutorId } from '../../src/core/plan.ts';
 import type { Ending } from '../../src/core/run.ts';
@@ -32,6 +33,7 @@ function nativeLoader(): (() => Promise<Executor>) | undefined {
 export const BACKENDS: readonly Backend[] = [
   { id: 'host', load: async () => createHostExecutor({ version: '0.0.0-test' }), never: (control) => control !== 'environment' && control !== 'wall_time' },
   { id: 'native', load: nativeLoader(), never: () => false },
+  { id: 'docker', load: async () => createDockerExecutor({ version: '0.0.0-test' }), never: () => false },
 ];
 
 /** REQUIRE_EXECUTORS=native,docker: what has to be here, so that a skip is a failure. */
