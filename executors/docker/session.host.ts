@@ -249,6 +249,8 @@ export class DockerSession implements Session {
       case 'done':
         this.cpuTimeMs = Math.round((frame.userUs + frame.systemUs) / 1000);
         this.peaks = this.readPeaks();
+        // Nothing is left to read: the shim may leave, and the engine take the container away.
+        this.send({ do: 'quit' });
         this.settleDone();
         break;
     }
@@ -337,8 +339,6 @@ export class DockerSession implements Session {
     this.output.resume();
     this.errorOutput.resume();
     await patience(this.done, END_MS);
-    // After its last word the shim leaves when it is told to, or when nobody listens any more.
-    this.send({ do: 'quit' });
     control.end();
     const gone = removed.then(
       () => 'removed',
