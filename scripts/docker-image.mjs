@@ -13,7 +13,7 @@ const PROGRAMS = [
   ...['perl', 'python3', 'git', 'printf', 'test', 'sort', 'cut', 'date', 'df', 'du', 'unshare', 'nsenter', 'yes', 'timeout', 'md5sum', 'sha256sum', 'truncate', 'cmp', 'diff'],
 ];
 /** Trees that those programs read. */
-const TREES = ['/usr/share/perl', '/usr/share/perl5', '/usr/lib/git-core', '/usr/share/git-core'];
+const TREES = ['/usr/lib/git-core', '/usr/share/git-core'];
 
 /** Copies a path with every link on its way. */
 function copy(path, root) {
@@ -26,7 +26,7 @@ function copy(path, root) {
     symlinkSync(readlinkSync(path), target);
     const real = join(dirname(path), readlinkSync(path));
     copy(readlinkSync(path).startsWith('/') ? readlinkSync(path) : real, root);
-  } else cpSync(path, target, { recursive: true, verbatimSymlinks: true });
+  } else cpSync(path, target, { recursive: true, verbatimSymlinks: true, filter: (source) => !/\/(config-3\.\d+-|__pycache__|test$|idlelib$)/.test(source) });
 }
 
 function copyParent(path, root) {
@@ -58,8 +58,8 @@ export function fillRoot(root) {
     copy(program, root);
     for (const library of libraries(realpathSync(program))) copy(library, root);
   }
-  const perl = readdirSync('/usr/lib').flatMap((name) => (existsSync(`/usr/lib/${name}/perl-base`) ? [`/usr/lib/${name}/perl-base`, `/usr/lib/${name}/perl`] : []));
-  const python = readdirSync('/usr/lib').filter((name) => /^python3(\.\d+)?$/.test(name)).map((name) => `/usr/lib/${name}`);
+  const perl = readdirSync('/usr/lib').flatMap((name) => (existsSync(`/usr/lib/${name}/perl-base`) ? [`/usr/lib/${name}/perl-base`] : []));
+  const python = readdirSync('/usr/lib').filter((name) => /^python3\.\d+$/.test(name)).map((name) => `/usr/lib/${name}`);
   for (const tree of [...TREES, ...perl, ...python]) if (existsSync(tree)) copy(tree, root);
   for (const tree of python) {
     const dynamic = join(tree, 'lib-dynload');
