@@ -1,4 +1,4 @@
-import { spawn, type ChildProcess } from 'node:child_process';
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { users } from './accounts.ts';
@@ -66,6 +66,8 @@ export async function startEngine(more: readonly string[] = []): Promise<TestEng
     },
     stop: async () => {
       await ended(running, 'SIGTERM');
+      // A container with the host's network leaves a mount of dockerd's behind.
+      for (const point of mountsBelow(directory)) spawnSync('umount', ['--lazy', point]);
       rmSync(directory, { recursive: true, force: true });
     },
   };
@@ -113,11 +115,18 @@ async function ended(child: ChildProcess, signal: NodeJS.Signals): Promise<void>
   await gone;
 }
 
+function mountsBelow(directory: string): readonly string[] {
+  return readFileSync('/proc/self/mountinfo', 'utf8')
+    .split('\n')
+    .map((line) => line.split(' ')[4] ?? '')
+    .filter((point) => point.startsWith(`${directory}/`))
+    .reverse();
+}
+
 function sweep(): void {
   for (const name of readdirSync('/tmp')) {
     const pid = /^proofrun-engine-(\d+)-/.exec(name)?.[1];
     if (pid === undefined || existsSync(`/proc/${pid}`)) continue;
-    const mounted = readFileSync('/proc/self/mountinfo', 'utf8').includes(`/tmp/${name}/`);
-    if (!mounted) rmSync(join('/tmp', name), { recursive: true, force: true });
+    if (mountsBelow(join('/tmp', name)).length === 0) rmSync(join('/tmp', name), { recursive: true, force: true });
   }
 }
