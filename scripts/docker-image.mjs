@@ -2,7 +2,7 @@
 // A root filesystem for the tests' engine, as a tar stream on stdout: programs of this machine with the libraries that they load.
 // No registry takes part.
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
@@ -53,6 +53,7 @@ export function fillRoot(root) {
     }
   }
   for (const name of ['tmp', 'var/tmp', 'etc', 'proc', 'sys', 'dev', 'run', 'root', 'home']) mkdirSync(join(root, name), { recursive: true });
+  for (const name of ['tmp', 'var/tmp']) chmodSync(join(root, name), 0o1777);
   const found = PROGRAMS.flatMap((name) => ['/usr/bin', '/bin', '/usr/sbin'].map((folder) => join(folder, name)).find((path) => existsSync(path)) ?? []);
   for (const program of [...found, process.execPath, realpathSync(process.execPath)]) {
     copy(program, root);

@@ -60,6 +60,7 @@ function overlayOptions(lowers: readonly string[], layer: { readonly upper: stri
     `lowerdir=${lowers.join(':')}`,
     ...(layer === undefined ? [] : [`upperdir=${layer.upper}`, `workdir=${layer.work}`]),
     ...(userxattr ? ['userxattr'] : []),
+    ...(layer === undefined ? ['ro'] : []),
     ...['nosuid', 'nodev'],
   ].join(',');
   if (options.length > LONGEST_OPTIONS) {
@@ -92,12 +93,13 @@ export function planMounts(request: LaunchRequest, facts: DockerFacts, labels: R
     bodies.push({
       Type: 'volume',
       Target: target,
-      ReadOnly: readOnly,
+      // A volume without a name, which goes with its container, can't be marked read-only: its overlay is.
+      ReadOnly: false,
       VolumeOptions: { NoCopy: true, Labels: labels, DriverConfig: { Name: 'local', Options: { type: 'overlay', device: 'overlay', o: options } } },
     });
     table.push(formatMount(target, 'overlay', [readOnly ? 'ro' : 'rw', 'nosuid', 'nodev']));
     receiving.push(target);
-    engineMounts.push({ type: 'volume', target, writable: !readOnly, from: options });
+    engineMounts.push({ type: 'volume', target, writable: true, from: options });
     if (layer !== undefined) {
       writable.push(target);
       uppers.push({ mount_point: target, upper: layer.upper });
