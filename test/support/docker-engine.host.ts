@@ -37,6 +37,7 @@ export async function startEngine(more: readonly string[] = []): Promise<TestEng
   mkdirSync(join(directory, 'run'), { mode: 0o755 });
   chmodSync(directory, 0o755); // mkdtemp makes it 0700
   writeFileSync(join(directory, 'daemon.json'), JSON.stringify({ runtimes: runtimes() }));
+  const containerd = await startContainerd(directory);
   let child: ChildProcess | undefined;
   let failure: Error | undefined;
   let driver: (typeof DRIVERS)[number] = 'overlay2';
@@ -50,6 +51,7 @@ export async function startEngine(more: readonly string[] = []): Promise<TestEng
     }
   }
   if (child === undefined) {
+    await ended(containerd, 'SIGTERM');
     rmSync(directory, { recursive: true, force: true });
     throw failure ?? new Error('dockerd did not start');
   }
@@ -66,6 +68,7 @@ export async function startEngine(more: readonly string[] = []): Promise<TestEng
     },
     stop: async () => {
       await ended(running, 'SIGTERM');
+      await ended(containerd, 'SIGTERM');
       // A container with the host's network leaves a mount of dockerd's behind.
       for (const point of mountsBelow(directory)) spawnSync('umount', ['--lazy', point]);
       rmSync(directory, { recursive: true, force: true });
@@ -80,31 +83,53 @@ function runtimes(): Record<string, { readonly path: string; readonly runtimeArg
   };
 }
 
+/** As a service of its own, as distributions run it: it outlives a dockerd that is killed. */
+async function startContainerd(directory: string): Promise<ChildProcess> {
+  const config = join(directory, 'containerd.toml');
+  const text = [
+    'version = 2',
+    `root = "${join(directory, 'containerd')}"`,
+    `state = "${join(directory, 'exec-containerd')}"`,
+    'disabled_plugins = ["io.containerd.grpc.v1.cri"]',
+    '[grpc]',
+    `address = "${join(directory, 'containerd.sock')}"`,
+  ];
+  writeFileSync(config, `${text.join('\n')}\n`);
+  return await until('containerd', ['/usr/bin/containerd', '--config', config], 'containerd successfully booted');
+}
+
+/** Starts a daemon that ends with the process that started it, whatever becomes of that one; resolves when it has said that it is ready. */
+async function until(name: string, argv: readonly string[], ready: string): Promise<ChildProcess> {
+  const child = spawn('setpriv', ['--pdeathsig', 'TERM', '--', ...argv], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+    env: { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' },
+  });
+  let said = '';
+  await new Promise<void>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('exit', (code) => {
+      reject(new Error(`${name} ended with ${String(code)}: ${said.slice(-1000)}`));
+    });
+    child.stderr.on('data', (part: Buffer) => {
+      said = `${said}${part.toString()}`.slice(-20_000);
+      if (said.includes(ready)) resolve();
+    });
+  });
+  child.unref();
+  return child;
+}
+
 async function start(directory: string, driver: string, more: readonly string[]): Promise<ChildProcess> {
   const { user } = users();
   const group = typeof user === 'string' ? 0 : user.gid;
   const program = PROGRAMS.find((path) => existsSync(path)) ?? 'dockerd';
   const words = [
     ...['--config-file', join(directory, 'daemon.json'), '--host', `unix://${join(directory, 'run', 'docker.sock')}`, '--group', String(group)],
-    ...['--data-root', join(directory, 'data'), '--exec-root', join(directory, 'exec'), '--pidfile', join(directory, 'docker.pid')],
+    ...['--data-root', join(directory, 'data'), '--exec-root', join(directory, 'exec'), '--pidfile', join(directory, 'docker.pid'), '--containerd', join(directory, 'containerd.sock')],
     ...['--bridge=none', '--iptables=false', '--ip6tables=false', '--ip-forward=false', '--ip-masq=false', '--userland-proxy=false'],
     ...['--exec-opt', 'native.cgroupdriver=cgroupfs', '--storage-driver', driver, ...more],
   ];
-  // It ends with the process that started it, whatever becomes of that one.
-  const child = spawn('setpriv', ['--pdeathsig', 'TERM', '--', program, ...words], { stdio: ['ignore', 'ignore', 'pipe'], env: { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' } });
-  let said = '';
-  await new Promise<void>((resolve, reject) => {
-    child.once('error', reject);
-    child.once('exit', (code) => {
-      reject(new Error(`dockerd ended with ${String(code)}: ${said.slice(-1000)}`));
-    });
-    child.stderr.on('data', (part: Buffer) => {
-      said = `${said}${part.toString()}`.slice(-20_000);
-      if (said.includes('API listen on')) resolve();
-    });
-  });
-  child.unref();
-  return child;
+  return await until('dockerd', [program, ...words], 'API listen on');
 }
 
 async function ended(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
