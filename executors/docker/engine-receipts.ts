@@ -58,7 +58,12 @@ export function receiptsOfInspect(value: unknown): readonly Receipt[] {
     [
       'engine.privileges',
       'HostConfig.Privileged, CapAdd, CapDrop, Devices',
-      { privileged: host['Privileged'] === true, cap_add: sorted(host['CapAdd']), cap_drop: sorted(host['CapDrop']), devices: list(host['Devices']).length === 0 ? [] : ['some'] },
+      {
+        privileged: host['Privileged'] === true,
+        cap_add: sorted(host['CapAdd']),
+        cap_drop: sorted(host['CapDrop']),
+        devices: list(host['Devices']).length === 0 ? [] : ['some'],
+      },
     ],
     ['engine.security', 'HostConfig.SecurityOpt', sorted(host['SecurityOpt'])],
     [

@@ -1,13 +1,14 @@
 import { randomBytes } from 'node:crypto';
 import { realpathSync, statSync } from 'node:fs';
-import type { Socket } from 'node:net';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
+import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import type Docker from 'dockerode';
 import { ProofrunError, messageOf } from '../../src/core/errors.ts';
 import type { ExecutorCapabilities, PinnedImage } from '../../src/core/plan.ts';
 import type { DeadAttempt, ImageExecutor, LaunchRequest, PullPolicy, PullProgress, ReapingExecutor, Session } from '../../src/executor/executor.ts';
+import { AttachChannel } from './attach-channel.host.ts';
 import { cacheName } from '../native/facts.host.ts';
 import { locateShim } from '../shim/locate.host.ts';
 import { connect, findEndpoint } from './connect.host.ts';
@@ -19,6 +20,7 @@ import { lower, type DockerLowering } from './lower.ts';
 import { askEngine, capabilitiesOf, obstacleOf, unavailable, type ProbedEngine } from './probe.host.ts';
 import type { Obstacle } from './obstacle.ts';
 import { reapRun, sweepOrphans } from './reap.host.ts';
+import { isUserSpaceKernel } from './runtimes.ts';
 import { scrubDirectories } from './scrub.host.ts';
 import { DockerSession, launchError } from './session.host.ts';
 import { callerTerminal } from './terminal.host.ts';
@@ -30,6 +32,8 @@ export interface DockerExecutorOptions {
   readonly environment?: NodeJS.ProcessEnv;
   /** An OCI runtime that the engine knows. Default: the engine's. */
   readonly runtime?: string;
+  /** How the shim reaches this process. Default: a socket, or the container's own input and output where none gets through. */
+  readonly channel?: 'socket' | 'attach';
   /** Another shim: a build with a part left out. */
   readonly shim?: string;
   /** For tests: changes what is installed, and leaves what is expected as it is. */
@@ -113,21 +117,25 @@ async function launch(
     });
     refuseShares(request, facts);
     const terminal = request.io.kind === 'terminal' ? callerTerminal() : undefined;
-    const lowered = lower(request, facts, { nonce, terminal: terminal?.size, runtime: options.runtime });
+    const runtime = plan.job.runtime ?? options.runtime;
+    // A kernel in user space hands no socket of this machine on unless it is told to.
+    const channel = options.channel ?? (isUserSpaceKernel(runtime ?? probed.info.defaultRuntime) ? 'attach' : 'socket');
+    const lowered = lower(request, facts, { nonce, terminal: terminal?.size, runtime, channel });
     const lowering = { ...lowered, install: options.alterInstall?.(lowered.install) ?? lowered.install };
     await prepareLayers(request, facts, lowering.mounts, nonce);
-    listener = await acceptOnce(join(request.scratch, 'control'), facts.asRoot ? facts.job : undefined);
+    if (channel === 'socket') listener = await acceptOnce(join(request.scratch, 'control'), facts.asRoot ? facts.job : undefined);
     const container = await create(engine.docker, lowering);
     const removed: Promise<unknown> = container.wait({ condition: 'removed' });
     removed.catch(() => undefined); // the session hears of it
-    let control: Socket;
+    let control: Duplex;
     try {
       control = await firstWord(container, removed, listener, request.abort);
     } catch (error) {
       await container.remove({ force: true, v: true }).catch(() => undefined);
       throw error;
     }
-    const scrub = (directories: readonly string[]) => scrubDirectories(engine.docker, { image: image.id, shim: facts.shim, directories, labels: lowering.install.body.Labels });
+    const scrub = (directories: readonly string[]) =>
+      scrubDirectories(engine.docker, { image: image.id, shim: facts.shim, directories, labels: lowering.install.body.Labels });
     const session = new DockerSession({ request, facts, lowering, container, removed, control, terminal, scrub });
     const cancel = (): void => {
       session.signal('SIGKILL');
@@ -159,7 +167,13 @@ async function create(docker: Docker, lowering: DockerLowering): Promise<Docker.
 }
 
 /** Starts the container; resolves to the shim's connection. Rejects when it ends before, when it takes too long, or when it is cancelled. */
-async function firstWord(container: Docker.Container, removed: Promise<unknown>, listener: OneAccept, abort: AbortSignal | undefined): Promise<Socket> {
+async function firstWord(
+  container: Docker.Container,
+  removed: Promise<unknown>,
+  listener: OneAccept | undefined,
+  abort: AbortSignal | undefined,
+): Promise<Duplex> {
+  const attached = listener === undefined ? await attach(container) : undefined;
   const over = new AbortController();
   const cancelled = new Promise<never>((_, reject) => {
     const cancel = (): void => {
@@ -173,19 +187,30 @@ async function firstWord(container: Docker.Container, removed: Promise<unknown>,
     () => Promise.reject(launchError(`the container said nothing within ${FIRST_WORD_MS / 1000} s`)),
     () => new Promise<never>(() => undefined),
   );
-  const started = container.start().then(
+  const running = container.start();
+  const started = running.then(
     () => new Promise<never>(() => undefined),
-    (error: unknown) => Promise.reject(new ProofrunError('ERR_LAUNCH', { message: `the engine can't start the container: ${messageOf(error)}`, hint: 'job doctor', cause: error })),
+    (error: unknown) =>
+      Promise.reject(
+        new ProofrunError('ERR_LAUNCH', { message: `the engine can't start the container: ${messageOf(error)}`, hint: 'job doctor', cause: error }),
+      ),
   );
+  const connection: Promise<Duplex> =
+    attached === undefined ? (listener === undefined ? new Promise<never>(() => undefined) : listener.accepted) : running.then(() => attached);
   const ended = removed.then(
     () => Promise.reject(launchError('the container ended before the shim connected')),
     (error: unknown) => Promise.reject(launchError(`the engine was lost: ${messageOf(error)}`)),
   );
   try {
-    return await Promise.race([listener.accepted, cancelled, late, started, preferStart(started, ended)]);
+    return await Promise.race([connection, cancelled, late, started, preferStart(started, ended)]);
   } finally {
     over.abort();
   }
+}
+
+async function attach(container: Docker.Container): Promise<Duplex> {
+  const raw = await container.attach({ stream: true, stdin: true, stdout: true, stderr: true, hijack: true });
+  return new AttachChannel(raw as Duplex);
 }
 
 /** A container that can't be started is removed at once: the reason is worth a moment's wait. */

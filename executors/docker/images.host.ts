@@ -44,7 +44,8 @@ export async function pinImage(engine: Engine, reference: string, options: PinOp
   }
   await pull(engine, reference, options);
   const fetched = await findImage(engine, reference);
-  if (fetched === undefined) throw new ProofrunError('ERR_IMAGE', { message: `the engine fetched ${reference} and doesn't have it`, hint: `docker image inspect ${reference}` });
+  if (fetched === undefined)
+    throw new ProofrunError('ERR_IMAGE', { message: `the engine fetched ${reference} and doesn't have it`, hint: `docker image inspect ${reference}` });
   return { reference, id: fetched.id, digests: fetched.digests };
 }
 

@@ -17,7 +17,9 @@ export function formatOwner(owner: OwnerMark): string {
 /** Undefined: no label of ours. */
 export function parseOwner(text: string | undefined): OwnerMark | undefined {
   const match = /^(\d{1,10})\.(\d{1,20})\.([0-9a-f-]{1,64})$/.exec(text ?? '');
-  return match?.[1] === undefined || match[2] === undefined || match[3] === undefined ? undefined : { pid: Number(match[1]), started: match[2], boot: match[3] };
+  return match?.[1] === undefined || match[2] === undefined || match[3] === undefined
+    ? undefined
+    : { pid: Number(match[1]), started: match[2], boot: match[3] };
 }
 
 /** Which state directory a container belongs to; labels can be read by everybody who may use the engine, so not its path. */

@@ -18,6 +18,8 @@ export interface DockerNames {
   readonly terminal: { readonly rows: number; readonly columns: number } | undefined;
   /** An OCI runtime that the engine knows; undefined: its default. */
   readonly runtime: string | undefined;
+  /** How the shim reaches the host: a bound socket, or the container's own input and output. */
+  readonly channel: 'socket' | 'attach';
 }
 
 /** Body of POST /containers/create, as far as it is used here. Names are the API's. */
@@ -42,7 +44,13 @@ export interface ContainerBody {
 }
 
 export type MountBody =
-  | { readonly Type: 'bind'; readonly Source: string; readonly Target: string; readonly ReadOnly: boolean; readonly BindOptions: { readonly Propagation: 'rprivate' } }
+  | {
+      readonly Type: 'bind';
+      readonly Source: string;
+      readonly Target: string;
+      readonly ReadOnly: boolean;
+      readonly BindOptions: { readonly Propagation: 'rprivate' };
+    }
   | {
       readonly Type: 'volume';
       readonly Target: string;
@@ -136,7 +144,8 @@ function lowerNetwork(lowering: Lowering, request: LaunchRequest, facts: DockerF
   if (facts.tcpPort !== undefined) lowering.probe('host_sockets', 'probe.net.host_loopback', PROBE.tcp, '127.0.0.1', [facts.tcpPort], ['ECONNREFUSED']);
 }
 
-function lowerProcesses(lowering: Lowering, request: LaunchRequest, facts: DockerFacts, terminal: boolean): void {
+function lowerProcesses(lowering: Lowering, request: LaunchRequest, facts: DockerFacts, names: DockerNames): void {
+  const terminal = names.terminal !== undefined;
   const { uid, gid, groups } = facts.job;
   lowering.fact('pid_namespace', 'ns.pid', { kind: 'differs', from: facts.namespaces.pid });
   lowering.equals('pid_namespace', 'proc.pids', [1, 'command']);
@@ -146,11 +155,12 @@ function lowerProcesses(lowering: Lowering, request: LaunchRequest, facts: Docke
   lowering.equals('shim_is_init', 'init.pid', 1);
   lowering.equals('shim_is_init', 'init.dumpable', 0);
   lowering.equals('shim_is_init', 'init.capabilities', 'none');
-  lowering.equals('shim_is_init', 'engine.process', { path: SHIM_IN_CONTAINER, args: ['entry', CONTROL_IN_CONTAINER], user: `${uid}:${gid}`, init: false });
+  lowering.equals('shim_is_init', 'engine.process', { path: SHIM_IN_CONTAINER, args: entryOf(names).slice(1), user: `${uid}:${gid}`, init: false });
   lowering.equals('shim_is_init', 'engine.healthcheck', 'none');
   lowering.probe('shim_is_init', 'probe.init.memory', PROBE.open, '/proc/1/mem', [2], ['EACCES', 'EPERM']);
   // The hand-over socket lies there still, and nobody listens any more.
-  lowering.probe('shim_is_init', 'probe.control.closed', PROBE.unix, CONTROL_IN_CONTAINER, [], ['ECONNREFUSED']);
+  if (names.channel === 'socket') lowering.probe('shim_is_init', 'probe.control.closed', PROBE.unix, CONTROL_IN_CONTAINER, [], ['ECONNREFUSED']);
+  if (names.runtime !== undefined) lowering.equals('shim_is_init', 'engine.runtime', names.runtime);
   lowering.equals('no_new_privs', 'status.no_new_privs', 1);
   lowering.equals('no_new_privs', 'outside.no_new_privs', 1);
   lowering.equals('capabilities', 'status.capabilities', 'none');
@@ -253,35 +263,42 @@ function lowerLimits(lowering: Lowering, request: LaunchRequest): Limits {
   return { settings, host };
 }
 
+/** What the container executes, whatever its image says. */
+function entryOf({ channel }: DockerNames): readonly string[] {
+  return [SHIM_IN_CONTAINER, 'entry', channel === 'socket' ? CONTROL_IN_CONTAINER : '-'];
+}
+
 /** Lowers a plan to the engine's container and the shim's settings, and to what has to be read back. Pure. */
 export function lower(request: LaunchRequest, facts: DockerFacts, names: DockerNames): DockerLowering {
   const { job, dimensions } = request.plan;
   const { permissions } = job;
   const labels = labelsOf(request.scratch, request.stateDirectory, facts.owner);
-  const mounts = planMounts(request, facts, labels);
+  const mounts = planMounts(request, facts, labels, names.channel);
   const lowering = new Lowering();
   const landings = lowerFiles(lowering, request, facts, mounts, names.nonce);
   lowerNetwork(lowering, request, facts, names.nonce);
-  lowerProcesses(lowering, request, facts, names.terminal !== undefined);
+  lowerProcesses(lowering, request, facts, names);
   const limits = lowerLimits(lowering, request);
   const env = Object.entries(permissions.credentials.environment).map(([name, value]) => `${name}=${value}`);
   lowering.equals('environment', 'environment', digestEnvironment(Buffer.from(env.map((one) => `${one}\0`).join(''))));
 
   const { uid, gid, groups } = facts.job;
+  const attached = names.channel === 'attach';
   const body: ContainerBody = {
     Image: facts.image.id,
-    Entrypoint: [SHIM_IN_CONTAINER, 'entry', CONTROL_IN_CONTAINER],
+    Entrypoint: entryOf(names),
     Cmd: [],
     User: `${uid}:${gid}`,
     WorkingDir: '/',
     // Nothing that the image says reaches the shim: what its C library reads from the environment (GLIBC_TUNABLES) is the image's choice else.
     Env: [...new Set(facts.image.variables)].sort(),
     Tty: false,
-    OpenStdin: false,
-    StdinOnce: false,
-    AttachStdin: false,
-    AttachStdout: false,
-    AttachStderr: false,
+    // When we are gone the engine closes the input, and the shim ends the tree.
+    OpenStdin: attached,
+    StdinOnce: attached,
+    AttachStdin: attached,
+    AttachStdout: attached,
+    AttachStderr: attached,
     NetworkDisabled: false,
     Labels: labels,
     Healthcheck: { Test: ['NONE'] },

@@ -64,13 +64,16 @@ function overlayOptions(lowers: readonly string[], layer: { readonly upper: stri
     ...['nosuid', 'nodev'],
   ].join(',');
   if (options.length > LONGEST_OPTIONS) {
-    throw new ProofrunError('ERR_LAUNCH', { message: `the paths of an overlay are too long for an engine: ${options.length} bytes of mount options`, hint: 'use --executor native' });
+    throw new ProofrunError('ERR_LAUNCH', {
+      message: `the paths of an overlay are too long for an engine: ${options.length} bytes of mount options`,
+      hint: 'use --executor native',
+    });
   }
   return options;
 }
 
 /** Pure: the same request and facts give the same plan. Throws ERR_LAUNCH for paths that an engine can't be given. */
-export function planMounts(request: LaunchRequest, facts: DockerFacts, labels: Readonly<Record<string, string>>): MountPlan {
+export function planMounts(request: LaunchRequest, facts: DockerFacts, labels: Readonly<Record<string, string>>, channel: 'socket' | 'attach'): MountPlan {
   const { job } = request.plan;
   const { scratch } = request;
   // Layers of root's own runs are read by root later, with the names that the kernel uses by itself.
@@ -116,7 +119,7 @@ export function planMounts(request: LaunchRequest, facts: DockerFacts, labels: R
   for (const staged of request.stage) overlay(staged.root, [staged.root], staged);
   const binds: { readonly source: string; readonly target: string; readonly readOnly: boolean }[] = [
     { source: facts.shim, target: SHIM_IN_CONTAINER, readOnly: true },
-    { source: `${scratch}/control`, target: CONTROL_IN_CONTAINER, readOnly: true },
+    ...(channel === 'socket' ? [{ source: `${scratch}/control`, target: CONTROL_IN_CONTAINER, readOnly: true }] : []),
     ...facts.direct.map(({ path }) => ({ source: path, target: path, readOnly: false })),
     ...facts.caches.map(({ path, source }) => ({ source, target: path, readOnly: false })),
     ...facts.granted.filter((one) => !one.directory).map(({ path }) => ({ source: path, target: path, readOnly: true })),

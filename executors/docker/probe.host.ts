@@ -3,6 +3,7 @@ import { locateShim } from '../shim/locate.host.ts';
 import type { Engine } from './connect.host.ts';
 import { parseEngineInfo, type EngineInfo } from './engine-facts.ts';
 import type { Obstacle } from './obstacle.ts';
+import { runtimesOf } from './runtimes.ts';
 
 /** Controls that are installed and read back on an engine of this machine. */
 const CONTROLS: readonly ControlId[] = [
@@ -30,7 +31,10 @@ export async function askEngine(engine: Engine): Promise<ProbedEngine> {
 export function obstacleOf({ info, engine }: ProbedEngine): Obstacle | undefined {
   if (info.operatingSystem === '' && info.kernel === '') return { reason: 'the engine does not describe its machine', remedy: 'docker info' };
   if (engine.chosen.endpoint.kind !== 'unix') {
-    return { reason: 'the engine is on another machine, and this version stages workspaces only where the engine sees them', remedy: 'use an engine of this machine' };
+    return {
+      reason: 'the engine is on another machine, and this version stages workspaces only where the engine sees them',
+      remedy: 'use an engine of this machine',
+    };
   }
   try {
     locateShim();
@@ -41,16 +45,21 @@ export function obstacleOf({ info, engine }: ProbedEngine): Obstacle | undefined
 }
 
 export function capabilitiesOf(version: string, probed: ProbedEngine, defaultImage: string | undefined): ExecutorCapabilities {
-  const { limits } = probed.info;
+  const { limits, runtimes } = probed.info;
+  const controls = [
+    ...CONTROLS,
+    ...(limits.processes ? (['process_limit'] as const) : []),
+    ...(limits.memory ? (['memory_limit'] as const) : []),
+    ...(limits.cpus ? (['cpu_limit'] as const) : []),
+  ];
   return {
     ...base(version),
     available: true,
-    controls: [
-      ...CONTROLS,
-      ...(limits.processes ? (['process_limit'] as const) : []),
-      ...(limits.memory ? (['memory_limit'] as const) : []),
-      ...(limits.cpus ? (['cpu_limit'] as const) : []),
-    ],
+    controls: runtimesOf([probed.info.defaultRuntime], controls)[0]?.controls ?? controls,
+    runtimes: runtimesOf(
+      runtimes.filter((name) => !name.startsWith('io.containerd.')),
+      controls,
+    ),
     network: { public: probed.bridge, deny: true, selective: false },
     subprocess: { contained: true, listed: false, none: false },
     limits: { ...limits, processesBy: "of the whole tree, the shim included, by the engine's pids limit" },

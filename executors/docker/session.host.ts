@@ -1,8 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { lstat } from 'node:fs/promises';
-import type { Socket } from 'node:net';
 import { constants } from 'node:os';
-import type { Writable } from 'node:stream';
+import type { Duplex, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import type Docker from 'dockerode';
 import type { ReadablePath } from '../../src/core/bundle.ts';
@@ -42,7 +41,7 @@ export interface DockerLaunch {
   readonly container: Docker.Container;
   /** Resolves when the engine has removed the container; rejects when the engine is lost. */
   readonly removed: Promise<unknown>;
-  readonly control: Socket;
+  readonly control: Duplex;
   readonly terminal: CallerTerminal | undefined;
   /** Removes root's files that this user can't. Resolves to what is left, in words. */
   readonly scrub: (directories: readonly string[]) => Promise<readonly string[]>;
@@ -355,7 +354,9 @@ export class DockerSession implements Session {
     if (this.engineLost !== undefined) {
       // Only the shim's own end is left to end the tree; its control channel is closed.
       for (const pid of [...this.hostPids].reverse()) killQuietly(pid);
-      this.warnings.push(`the engine was lost, so the container ${container.id.slice(0, 12)} may still be listed: ${this.engineLost}; the next job on this engine removes it`);
+      this.warnings.push(
+        `the engine was lost, so the container ${container.id.slice(0, 12)} may still be listed: ${this.engineLost}; the next job on this engine removes it`,
+      );
     }
     this.launch.terminal?.end();
   }
@@ -443,4 +444,3 @@ function readablePaths({ facts, request }: DockerLaunch): readonly ReadablePath[
     ...facts.direct.map(({ path }): ReadablePath => ({ path, access: 'direct' })),
   ];
 }
-

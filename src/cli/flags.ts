@@ -84,6 +84,7 @@ export const FLAGS = {
     section: 'The run',
   },
   image: { value: { kind: 'string', name: 'NAME' }, help: 'The container image that the command runs in (docker)', commands: PLAN, section: 'The run' },
+  runtime: { value: { kind: 'string', name: 'NAME' }, help: 'The container runtime: runc, crun, runsc (docker)', commands: PLAN, section: 'The run' },
   pull: {
     value: { kind: 'choice', name: 'WHEN', of: ['never', 'missing', 'always'] },
     help: 'When the image is fetched (missing)',

@@ -15,6 +15,7 @@ export function jobRequestOf(args: ParsedArgs): JobRequest {
     ...(flags.name === undefined ? {} : { name: flags.name }),
     ...(flags.executor === undefined ? {} : { executor: flags.executor }),
     ...(flags.image === undefined ? {} : { image: flags.image }),
+    ...(flags.runtime === undefined ? {} : { runtime: flags.runtime }),
     ...(flags.use === undefined ? {} : { use: flags.use }),
     ...(flags.policy === undefined ? {} : { policies: flags.policy }),
     ...(flags.allowNet === undefined ? {} : { allowNet: flags.allowNet }),

@@ -98,6 +98,13 @@ export interface Refusal {
 export type Admission =
   { readonly kind: 'admitted'; readonly plan: ExecutorPlan } | { readonly kind: 'refused'; readonly refusal: Refusal; readonly job: EffectiveJob };
 
+export interface RuntimeCapabilities {
+  readonly name: string;
+  readonly controls: readonly ControlId[];
+  /** Why some are missing. */
+  readonly note?: string;
+}
+
 /** What one executor can do on this machine now, from its probe. Pure data. */
 export interface ExecutorCapabilities {
   readonly executor: ExecutorId;
@@ -119,4 +126,6 @@ export interface ExecutorCapabilities {
   readonly images?: boolean;
   /** The image of a job that names none, when it is there. */
   readonly defaultImage?: string;
+  /** OCI runtimes that a job may name, each with the controls that can be proven with it. Absent: none may be named. */
+  readonly runtimes?: readonly RuntimeCapabilities[];
 }

@@ -72,7 +72,7 @@ export function openRunner(setup: RunnerSetup): Runner {
 /** A daemon is asked only for a job that names its executor or an image, or that no other executor can plan whole. */
 async function choose(job: EffectiveJob, executors: ExecutorRegistry): Promise<Admission> {
   const near = await executors.near();
-  if (job.image === undefined && (job.executor === 'auto' || near.some((one) => one.executor === job.executor))) {
+  if (job.image === undefined && job.runtime === undefined && (job.executor === 'auto' || near.some((one) => one.executor === job.executor))) {
     const admission = admit(job, near);
     if (isWhole(admission)) return admission;
   }

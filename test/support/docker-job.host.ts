@@ -17,6 +17,7 @@ import { temporaryDirectory } from './users.host.ts';
 
 export interface DockerJob extends Partial<Omit<NativeJob, 'argv' | 'workspace' | 'home'>> {
   readonly image?: string;
+  readonly runtime?: string;
   readonly hidden?: readonly string[];
   readonly alter?: (install: DockerInstall, places: DockerPlaces) => DockerInstall;
   readonly executor?: Partial<DockerExecutorOptions>;
@@ -84,8 +85,8 @@ export class DockerLab {
     chownSync(join(run, 'upper'), this.owner.uid, this.owner.gid);
     writeFileSync(join(run, 'preimage'), '');
     const capabilities = await this.capabilities();
-    const { image, hidden, alter, executor: options, during, ...rest } = job;
-    const effective = { ...effectiveJob({ mode: 'safe', ...rest, argv, workspace: this.workspace, home: this.home }), executor: 'docker' as const, image };
+    const { image, runtime, hidden, alter, executor: options, during, ...rest } = job;
+    const effective = { ...effectiveJob({ mode: 'safe', ...rest, argv, workspace: this.workspace, home: this.home }), executor: 'docker' as const, image, ...(runtime === undefined ? {} : { runtime }) };
     const admission = admit(effective, [capabilities]);
     if (admission.kind === 'refused') throw new Error(`refused: ${JSON.stringify(admission.refusal)}`);
     const scratch = join(run, 'scratch');
