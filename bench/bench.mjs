@@ -5,6 +5,7 @@ import { arch, cpus, loadavg, release, tmpdir, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { startOnDocker } from './docker.mjs';
 import { libraryLaunch } from './library.mjs';
 import { table } from './measure.mjs';
 import { startInTree, startOfTrue } from './start.mjs';
@@ -34,13 +35,20 @@ try {
   );
   const start = await startOfTrue({ job, workspace, env, rounds });
   console.log(table(`Start of \`true\` (${rounds} rounds, in turn)`, start));
+  const docker = await startOnDocker({ job, workspace, env: { ...env, ...engine() }, rounds: Math.ceil(rounds / 2) });
+  if (docker === undefined) console.log('No engine with the image proofrun-base answers (DOCKER_HOST): `docker run` is not compared.\n');
+  else console.log(table(`Start of \`true\` in a container (${Math.ceil(rounds / 2)} rounds, in turn)`, docker));
   const library = await libraryLaunch({ createProofrun, scratch, workspace, env, jobs: Number(values.jobs) });
   console.log(table(`Launch from one process (${values.jobs} each, in turn)`, library));
   const tree = await startInTree({ job, scratch, env, rounds: Math.ceil(rounds / 2), files: Number(values.files) });
   console.log(table('Start by the size of the workspace', tree));
-  save({ machine, start, library, tree });
+  save({ machine, start, ...(docker === undefined ? {} : { docker }), library, tree });
 } finally {
   rmSync(scratch, { recursive: true, force: true });
+}
+
+function engine() {
+  return process.env.DOCKER_HOST === undefined ? {} : { DOCKER_HOST: process.env.DOCKER_HOST };
 }
 
 function describeMachine() {

@@ -7,7 +7,7 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { bundleCommand, sqliteBinding } from './bundle-command.mjs';
+import { bundleCommand, dockerodeParts, sqliteBinding } from './bundle-command.mjs';
 import { warmCache } from './warm-cache.mjs';
 
 const ROOT = dirname(dirname(fileURLToPath(import.meta.url)));
@@ -63,7 +63,7 @@ async function bundleLibrary(esbuild, shared) {
     bundle: true,
     splitting: true,
     format: 'esm',
-    plugins: [sqliteBinding],
+    plugins: [sqliteBinding, dockerodeParts],
     write: false,
     metafile: true,
   });

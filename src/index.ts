@@ -37,7 +37,7 @@ export interface ProofrunOptions {
   readonly currentDirectory?: string;
   /** What a job's environment is projected from. Default: the process's. */
   readonly env?: Readonly<Record<string, string | undefined>>;
-  /** Executors to choose from. Default: native and host. */
+  /** Executors to choose from. Default: native, docker and host. */
   readonly executors?: readonly ExecutorEntry[];
   /** Absolute path of proofrun-shim. Default: the one of this package. */
   readonly shim?: string;
@@ -77,6 +77,7 @@ export async function createProofrun(options: ProofrunOptions = {}): Promise<Pro
 function defaultExecutors(): readonly ExecutorEntry[] {
   return [
     { id: 'native', load: async () => (await import('../executors/native/index.ts')).createNativeExecutor({ version: VERSION }) },
+    { id: 'docker', costly: true, load: async () => (await import('../executors/docker/index.ts')).createDockerExecutor({ version: VERSION }) },
     { id: 'host', load: async () => (await import('../executors/host/index.ts')).createHostExecutor({ version: VERSION }) },
   ];
 }

@@ -96,7 +96,7 @@ function readText(path: string): string {
 }
 
 /** The owner's ids as a login would have them; for a uid without an account those of the workspace's directory. */
-function idsOf(uid: number, directoryGid: number): Ids {
+export function idsOf(uid: number, directoryGid: number): Ids {
   let gid = directoryGid;
   let groups = [gid];
   try {
@@ -170,7 +170,7 @@ function addAncestors(path: string, into: Set<string>): void {
 const MOST_GLOB_ENTRIES = 50_000;
 
 /** What a read grant names now: itself, or the outermost matches of a glob. Links are not followed. Throws ERR_LAUNCH when the glob spans too much. */
-function grantedPaths(rule: PathRule): readonly string[] {
+export function grantedPaths(rule: PathRule): readonly string[] {
   if (rule.literal) return existsSync(rule.pattern) ? [rule.pattern] : [];
   const matches = compileMatcher(rule);
   const found: string[] = [];
@@ -213,7 +213,7 @@ const DAEMON_SOCKETS = [
   ...['/run/systemd/private', '/run/systemd/journal/stdout', '/run/systemd/journal/dev-log', '/run/snapd.socket', '/tmp/.X11-unix/X0'],
 ];
 
-function agentSockets(uid: number, environment: NodeJS.ProcessEnv): readonly string[] {
+export function agentSockets(uid: number, environment: NodeJS.ProcessEnv): readonly string[] {
   const runtime = environment['XDG_RUNTIME_DIR'] ?? `/run/user/${uid}`;
   const named = [environment['SSH_AUTH_SOCK'], environment['DOCKER_HOST']?.replace(/^unix:\/\//, ''), environment['GPG_AGENT_INFO']?.split(':')[0]];
   const candidates = [...DAEMON_SOCKETS, `${runtime}/bus`, `${runtime}/gnupg/S.gpg-agent`, `${runtime}/wayland-0`, `${runtime}/podman/podman.sock`, ...named];
@@ -266,7 +266,7 @@ export interface FactsInput {
 }
 
 /** Not process.getgroups(): Node adds the effective gid to it, whether the process has it as a supplementary group or not. */
-function supplementaryGroups(): readonly number[] {
+export function supplementaryGroups(): readonly number[] {
   const line = /^Groups:([^\n]*)$/m.exec(readText('/proc/self/status'))?.[1] ?? '';
   return line.split(' ').flatMap((word) => (/^\d+$/.test(word.trim()) ? [Number(word)] : []));
 }
@@ -400,7 +400,7 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
 }
 
 /** A plain name for a cache's path. */
-function cacheName(path: string): string {
+export function cacheName(path: string): string {
   return createHash('sha256').update(path).digest('hex').slice(0, 16);
 }
 

@@ -38,17 +38,17 @@ export interface NativeLowering {
 }
 
 /** At most this many hidden paths get a probe of their own; the mount table covers the rest. */
-const MOST_HIDDEN_PROBES = 64;
+export const MOST_HIDDEN_PROBES = 64;
 /** Documentation addresses (RFC 5737, RFC 3849): routed nowhere, so a connection begins only where there is a route. */
-const NOWHERE_V4 = '192.0.2.1';
-const RLIMIT = { cpu: 0, fsize: 1, core: 4, nproc: 6, nofile: 7 } as const;
+export const NOWHERE_V4 = '192.0.2.1';
+export const RLIMIT = { cpu: 0, fsize: 1, core: 4, nproc: 6, nofile: 7 } as const;
 const O_RDONLY = 0;
 const O_WRONLY = 1;
 const O_RDWR = 2;
 const O_PATH = 0o10000000;
 /** sun_path of unix(7). */
-const LONGEST_SOCKET_PATH = 107;
-const NO_FILE = ['ENOENT', 'ENOTDIR', 'EACCES'] as const;
+export const LONGEST_SOCKET_PATH = 107;
+export const NO_FILE = ['ENOENT', 'ENOTDIR', 'EACCES'] as const;
 const CAPABILITIES_OF_ROOT_SHIM = ['CAP_SETUID', 'CAP_SETGID', 'CAP_SETPCAP', 'CAP_CHOWN', 'CAP_KILL', 'CAP_DAC_OVERRIDE'];
 
 /** Digest of an environment block as execve(2) gets it. */
@@ -56,7 +56,8 @@ export function digestEnvironment(block: Uint8Array): JsonValue {
   return { sha256: createHash('sha256').update(block).digest('hex'), variables: block.filter((byte) => byte === 0).length };
 }
 
-class Lowering {
+/** Probes to make and receipts to expect, collected while a plan is lowered. */
+export class Lowering {
   readonly probes: ProbeSetting[] = [];
   readonly expected: ExpectedReceipt[] = [];
 

@@ -259,7 +259,7 @@ function skeletonOperations(targets: readonly Target[], facts: HostFacts, skelet
 }
 
 /** A layer that hides names: whiteouts, in directories that look like the real ones. */
-function maskOperations(layer: string, root: string, mask: Mask, ids: { readonly uid: number; readonly gid: number }): readonly OuterOperation[] {
+export function maskOperations(layer: string, root: string, mask: Mask, ids: { readonly uid: number; readonly gid: number }): readonly OuterOperation[] {
   const operations: OuterOperation[] = [{ op: 'dir', path: layer, mode: 0o755, ...ids }];
   for (const name of mask.directories) operations.push({ op: 'dir', path: `${layer}/${name}`, mode: 0o755, ...ids });
   for (const { path, mode } of mask.shadow.files) operations.push({ op: 'copy', source: `${root}/${path}`, path: `${layer}/${path}`, mode, ...ids });

@@ -10,6 +10,7 @@ import type { Receipt, ReceiptRequirement } from '../../src/core/receipt.ts';
 import type { Ending } from '../../src/core/run.ts';
 import { deriveObservations } from '../../src/evidence/index.ts';
 import type { LaunchRequest, Session, SessionClosing } from '../../src/executor/executor.ts';
+import { endingOf } from '../shim/ending.ts';
 import {
   encodeCommand,
   encodeOperation,
@@ -238,6 +239,11 @@ export class NativeSession implements Session {
       case 'outlived':
         this.killed.push({ pid: frame.pid, name: frame.name });
         break;
+      case 'output':
+      case 'eof':
+      case 'credit':
+      case 'stopped':
+        throw launchError(`the shim said ${frame.say}, which outer relays itself`);
       case 'done':
         this.cpuTimeMs = Math.round((frame.userUs + frame.systemUs) / 1000);
         break;
@@ -251,18 +257,12 @@ export class NativeSession implements Session {
   }
 
   private endingOf(status: number): Ending {
-    if (this.noExec !== undefined) {
-      const errno = errnoName(this.noExec);
-      return { kind: errno === 'ENOENT' || errno === 'ENOTDIR' ? 'not_found' : 'not_executable', errno };
-    }
-    const number = status & 0x7f;
-    if (number === 0) return { kind: 'exit', code: (status >> 8) & 0xff };
-    if (number === constants.signals.SIGKILL && (this.launch.cgroup?.peaks().oomKills ?? 0) > 0) return { kind: 'limit', limit: 'memory' };
-    const { cpuTimeMs, fileSizeBytes } = this.launch.request.plan.job.permissions.resources.limits;
-    if (number === constants.signals.SIGXCPU && cpuTimeMs !== undefined) return { kind: 'limit', limit: 'cpu_time' };
-    if (number === constants.signals.SIGXFSZ && fileSizeBytes !== undefined) return { kind: 'limit', limit: 'file_size' };
-    const signal = Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `SIG${number}`;
-    return { kind: 'signal', signal, number };
+    return endingOf({
+      status,
+      noExec: this.noExec,
+      outOfMemory: () => (this.launch.cgroup?.peaks().oomKills ?? 0) > 0,
+      limits: this.launch.request.plan.job.permissions.resources.limits,
+    });
   }
 
   private fail(error: ProofrunError): void {

@@ -211,6 +211,9 @@ void command_process(struct command *command, int control, int gate, int slave) 
   report_file(control, "net.route", "/proc/net/route");
   report_file(control, "net.ipv6_route", "/proc/net/ipv6_route");
   report_pids(control);
+  char self[32];
+  snprintf(self, sizeof self, "%d", (int)getpid());
+  say_fact_text(control, "command.pid", "getpid(2) of the command's process", self);
   report_rlimits(control, command);
   report_environment(control, command->env);
   for (size_t i = 0; i < command->probe_count; i++) {

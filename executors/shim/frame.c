@@ -64,6 +64,8 @@ void frame_say(int fd, uint8_t type, const void *parts[], const size_t lengths[]
   size_t left = total + 4;
   while (left > 0) {
     ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+    /* The channel of entry may be a pipe; SIGPIPE is ignored there. */
+    if (sent < 0 && errno == ENOTSOCK) sent = writev(fd, message.msg_iov, (int)message.msg_iovlen);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) fail("sendmsg", "control channel");
     left -= (size_t)sent;

@@ -31,6 +31,10 @@
 /* Leftover processes that are named in the account; all of them are killed. */
 #define NAMED_LEFTOVERS 32
 
+/* Where commands are read, and whether the streams are relayed here (entry) or by outer. */
+static int commands_fd = FD_CONTROL;
+static int relaying;
+
 static void add_probe(struct command *command, struct cursor *cursor) {
   if (command->probe_count == command->probe_room) {
     command->probe_room = command->probe_room > 0 ? command->probe_room * 2 : 64;
@@ -57,7 +61,8 @@ static void take_ids(struct command *command, struct cursor *cursor) {
 /* Reads the configuration up to CFG_END. */
 static void configure(struct command *command) {
   struct frame frame;
-  while (frame_read(FD_CONTROL, &frame)) {
+  while (frame_read(commands_fd, &frame)) {
+    if (relaying && streams_obey(&frame)) continue;
     struct cursor cursor = cursor_of(&frame);
     switch (frame.type) {
       case CFG_ARGV: command->argv = take_strings(&cursor); break;
@@ -111,7 +116,8 @@ static void drop_rights(const struct command *command) {
     if (setresuid(command->uid, command->uid, command->uid) != 0) fail("setresuid", "workspace owner");
   }
   if (command->rights & RIGHT_DROP_CAPS) {
-    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0) fail("prctl", "PR_CAP_AMBIENT_CLEAR_ALL");
+    /* EINVAL: a kernel without ambient sets has none to clear; the receipt says what is there. */
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 && errno != EINVAL) fail("prctl", "PR_CAP_AMBIENT_CLEAR_ALL");
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
     if (syscall(SYS_capset, &head, none) != 0) fail("capset", "");
@@ -147,7 +153,8 @@ static int make_terminal(const struct command *command) {
   if (ioctl(slave, TIOCSWINSZ, &size) != 0) fail("ioctl TIOCSWINSZ", name);
   if (setsid() < 0) fail("setsid", "");
   if (ioctl(slave, TIOCSCTTY, 0) != 0) fail("ioctl TIOCSCTTY", name);
-  send_descriptor(FD_HANDOVER, master);
+  if (relaying) streams_open_terminal(master);
+  else send_descriptor(FD_HANDOVER, master);
   close(master);
   return slave;
 }
@@ -167,7 +174,7 @@ static void report_self(void) {
 
 struct watch {
   pid_t command;
-  int ended, quitting, started;
+  int ended, quitting, deserted;
   int gate, signals, timer, slave;
 };
 
@@ -214,7 +221,8 @@ static void reap(struct watch *watch) {
   while ((pid = waitpid(-1, &status, WNOHANG | (watch->slave >= 0 ? WUNTRACED : 0))) > 0) {
     if (pid != watch->command) continue;
     if (WIFSTOPPED(status)) {
-      if (send(FD_HANDOVER, "Z", 1, MSG_NOSIGNAL) < 0) kill(-pid, SIGCONT);
+      if (relaying) say_simple(FD_CONTROL, SAY_STOPPED);
+      else if (send(FD_HANDOVER, "Z", 1, MSG_NOSIGNAL) < 0) kill(-pid, SIGCONT);
       continue;
     }
     watch->ended = 1;
@@ -222,12 +230,21 @@ static void reap(struct watch *watch) {
   }
 }
 
+/* The stopped command gets the terminal back. */
+static void go_on(const struct watch *watch) {
+  if (watch->slave < 0) return;
+  tcsetpgrp(watch->slave, watch->command);
+  kill(-watch->command, SIGCONT);
+}
+
 static void obey(struct watch *watch) {
   struct frame frame;
-  if (!frame_read(FD_CONTROL, &frame)) {
+  if (!frame_read(commands_fd, &frame)) {
     watch->quitting = 1; /* the host is gone: so is the job */
+    watch->deserted = 1;
     return;
   }
+  if (relaying && streams_obey(&frame)) return;
   struct cursor cursor = cursor_of(&frame);
   switch (frame.type) {
     case DO_RELEASE:
@@ -239,6 +256,7 @@ static void obey(struct watch *watch) {
       break;
     }
     case DO_QUIT: watch->quitting = 1; break;
+    case DO_CONTINUE: go_on(watch); break;
     default: fail_with("parse", "unknown command", EPROTO);
   }
 }
@@ -273,6 +291,33 @@ static int wall_timer(uint64_t milliseconds) {
   return fd;
 }
 
+/* Everything that the command wrote goes out before this process ends, as fast as the host makes room for it. */
+static void drain(struct watch *watch) {
+  if (watch->slave >= 0) {
+    close(watch->slave);
+    close(0); /* the pty's last slave */
+  }
+  while (!streams_dry()) {
+    struct pollfd polled[4] = {{commands_fd, POLLIN, 0}};
+    streams_poll(polled + 1);
+    if (poll(polled, 4, -1) < 0 && errno != EINTR) fail("poll", "drain");
+    struct frame frame;
+    if (polled[0].revents != 0) {
+      if (!frame_read(commands_fd, &frame)) _exit(0);
+      streams_obey(&frame); /* whatever else it is comes too late */
+    }
+    streams_move(polled + 1);
+  }
+}
+
+/* The host reads what only a living container shows, then says that it has. */
+static void wait_for_leave(void) {
+  struct frame frame;
+  while (frame_read(commands_fd, &frame)) {
+    if (frame.type == DO_QUIT) return;
+  }
+}
+
 static void finish(struct watch *watch) {
   if (!watch->quitting && getpid() == 1) name_leftovers();
   end_tree(watch->command);
@@ -283,27 +328,53 @@ static void finish(struct watch *watch) {
   int left = kill(-1, 0) != 0 && errno == ESRCH ? 0 : 1;
   snprintf(text, sizeof text, "%d", left);
   say_fact_text(FD_CONTROL, "end.processes", "kill(-1, 0) of the shim: 0 when the namespace is empty", text);
+  if (relaying) {
+    if (watch->deserted) _exit(0);
+    drain(watch);
+  }
   struct rusage used;
   getrusage(RUSAGE_CHILDREN, &used);
   say_numbers(FD_CONTROL, SAY_DONE, (uint64_t)used.ru_utime.tv_sec * 1000000 + (uint64_t)used.ru_utime.tv_usec,
               (uint64_t)used.ru_stime.tv_sec * 1000000 + (uint64_t)used.ru_stime.tv_usec);
+  if (relaying) wait_for_leave();
   _exit(0);
 }
 
 int cmd_inner(int argc, char **argv) {
   (void)argc;
   (void)argv;
+  return run_inner(FD_CONTROL, 0);
+}
+
+/* Engines older than close_range(2) refuse it with their own filter. */
+static void close_above(int first) {
+  if (syscall(SYS_close_range, (unsigned)first, ~0u, 0u) == 0) return;
+  DIR *directory = opendir("/proc/self/fd");
+  if (directory == NULL) fail("close_range", "");
+  for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+    int fd = atoi(entry->d_name);
+    if (fd >= first && fd != dirfd(directory)) close(fd);
+  }
+  closedir(directory);
+}
+
+int run_inner(int commands, int relays) {
+  commands_fd = commands;
+  relaying = relays;
   fail_control = FD_CONTROL;
   if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) fail("prctl", "PR_SET_DUMPABLE");
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail("prctl", "PR_SET_PDEATHSIG");
-  say_hello(FD_CONTROL, "inner");
+  /* A container's PID 1 is handed from parent to parent, any of whose threads may end: its hang-up is the channel's alone. */
+  if (!relays && prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail("prctl", "PR_SET_PDEATHSIG");
+  say_hello(FD_CONTROL, relays ? "entry" : "inner");
   static struct command command;
   configure(&command);
 
-  int first = command.terminal ? FD_HANDOVER + 1 : FD_CONTROL + 1;
-  if ((command.rights & RIGHT_CLOSE_FDS) && syscall(SYS_close_range, (unsigned)first, ~0u, 0u) != 0) fail("close_range", "");
+  int extra = relays ? commands != FD_CONTROL : command.terminal;
+  int first = extra ? FD_HANDOVER + 1 : FD_CONTROL + 1;
+  if (command.rights & RIGHT_CLOSE_FDS) close_above(first);
   fcntl(FD_CONTROL, F_SETFD, FD_CLOEXEC);
-  if (command.terminal) fcntl(FD_HANDOVER, F_SETFD, FD_CLOEXEC);
+  if (extra) fcntl(FD_HANDOVER, F_SETFD, FD_CLOEXEC);
+  if (relays && !command.terminal) streams_open_pipes();
   if (!(command.rights & RIGHT_NONDUMPABLE) && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) != 0) fail("prctl", "PR_SET_DUMPABLE");
 
   sigset_t all, chld;
@@ -344,16 +415,18 @@ int cmd_inner(int argc, char **argv) {
   watch.timer = wall_timer(command.wall_ms);
 
   while (!watch.ended && !watch.quitting) {
-    struct pollfd polled[5] = {
-        {FD_CONTROL, POLLIN, 0}, {watch.signals, POLLIN, 0}, {watch.gate, POLLIN, 0}, {watch.timer, POLLIN, 0},
-        {watch.slave >= 0 ? FD_HANDOVER : -1, POLLIN, 0},
+    struct pollfd polled[8] = {
+        {commands_fd, POLLIN, 0}, {watch.signals, POLLIN, 0}, {watch.gate, POLLIN, 0}, {watch.timer, POLLIN, 0},
+        {watch.slave >= 0 && !relaying ? FD_HANDOVER : -1, POLLIN, 0},
     };
-    if (poll(polled, 5, -1) < 0) {
+    if (relaying) streams_poll(polled + 5);
+    if (poll(polled, relaying ? 8 : 5, -1) < 0) {
       if (errno == EINTR) continue;
       fail("poll", "inner");
     }
     if (polled[2].revents != 0) hear_gate(&watch);
     if (polled[0].revents != 0) obey(&watch);
+    if (relaying) streams_move(polled + 5);
     if (polled[1].revents != 0) {
       struct signalfd_siginfo info;
       while (read(watch.signals, &info, sizeof info) > 0) continue;
@@ -370,8 +443,7 @@ int cmd_inner(int argc, char **argv) {
     if (polled[4].revents != 0) {
       char byte;
       if (recv(FD_HANDOVER, &byte, 1, MSG_DONTWAIT) == 1) {
-        tcsetpgrp(watch.slave, watch.command);
-        kill(-watch.command, SIGCONT);
+        go_on(&watch);
       } else {
         watch.quitting = 1; /* the relay is gone */
       }

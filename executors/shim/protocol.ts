@@ -62,7 +62,15 @@ export type InnerSetting =
   | { readonly set: 'terminal'; readonly rows: number; readonly columns: number }
   | { readonly set: 'end' };
 
-export type Command = { readonly do: 'release' } | { readonly do: 'signal'; readonly number: number } | { readonly do: 'quit' };
+/** Bytes of input that may be on their way to the shim's entry; its entry.c. */
+export const INPUT_WINDOW_BYTES = 65536;
+
+export type Command =
+  | { readonly do: 'release' | 'quit' | 'input_end' | 'continue' }
+  | { readonly do: 'signal'; readonly number: number }
+  | { readonly do: 'credit'; readonly stream: 1 | 2; readonly bytes: number }
+  | { readonly do: 'input'; readonly bytes: Uint8Array }
+  | { readonly do: 'resize'; readonly rows: number; readonly columns: number };
 
 /** What the shim says. */
 export type ShimFrame =
@@ -70,7 +78,10 @@ export type ShimFrame =
   | { readonly say: 'fact'; readonly id: string; readonly from: string; readonly bytes: Buffer }
   | { readonly say: 'probe'; readonly id: string; readonly attempt: string; readonly errno: number }
   | { readonly say: 'error'; readonly call: string; readonly subject: string; readonly errno: number }
-  | { readonly say: 'ready' | 'started' | 'timeout' }
+  | { readonly say: 'ready' | 'started' | 'timeout' | 'stopped' }
+  | { readonly say: 'output'; readonly stream: 1 | 2; readonly bytes: Buffer }
+  | { readonly say: 'eof'; readonly stream: number }
+  | { readonly say: 'credit'; readonly bytes: number }
   | { readonly say: 'no_exec'; readonly errno: number }
   | { readonly say: 'ended'; readonly status: number }
   | { readonly say: 'outlived'; readonly pid: number; readonly name: string }
@@ -193,6 +204,16 @@ export function encodeCommand(command: Command): Buffer {
       return frame('K', command.number);
     case 'quit':
       return frame('Q');
+    case 'credit':
+      return frame('+', command.stream, command.bytes);
+    case 'input':
+      return frame('i', command.bytes);
+    case 'input_end':
+      return frame('j');
+    case 'resize':
+      return frame('Y', command.rows, command.columns);
+    case 'continue':
+      return frame('g');
   }
 }
 
@@ -305,6 +326,16 @@ export function parseFrame(bytes: Buffer): ShimFrame {
       return { say: 'started' };
     case 'W':
       return { say: 'timeout' };
+    case '1':
+      return { say: 'output', stream: 1, bytes: cursor.remaining() };
+    case '2':
+      return { say: 'output', stream: 2, bytes: cursor.remaining() };
+    case 'e':
+      return { say: 'eof', stream: cursor.number() };
+    case '+':
+      return { say: 'credit', bytes: cursor.number() };
+    case 'Z':
+      return { say: 'stopped' };
     case 'X':
       return { say: 'no_exec', errno: cursor.number() };
     case 'T':

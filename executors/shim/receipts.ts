@@ -88,6 +88,8 @@ export interface ShimReceiptInput {
   /** Parsers of mount tables and digests of the executor: text to values. */
   readonly mounts: (mountinfo: string) => Readonly<Record<'table' | 'propagation' | 'writable' | 'stage' | 'tmp_size', JsonValue>>;
   readonly digest: (environment: Buffer) => JsonValue;
+  /** The numbers of a container's first processes depend on its runtime: the command's own is told from the rest by name. */
+  readonly commandByName?: boolean;
   /** Processes are limited by RLIMIT_NPROC in the job's own user namespace. */
   readonly processLimitByRlimit: boolean;
 }
@@ -139,13 +141,15 @@ export function receiptsAtGate(input: ShimReceiptInput): readonly Receipt[] {
   if (!unread(v4)) add('net.routes', 'net.route', routes(v4, unread(v6) ? '' : v6));
   const pids = textOf('proc.pids');
   if (pids !== undefined) {
+    const command = input.commandByName === true ? Number(textOf('command.pid')) : undefined;
     add(
       'proc.pids',
       'proc.pids',
       pids
         .split(' ')
         .map(Number)
-        .sort((a, b) => a - b),
+        .sort((a, b) => a - b)
+        .map((pid) => (pid === command ? 'command' : pid)),
     );
   }
   const fds = textOf('fds');
@@ -168,7 +172,10 @@ export function receiptsAtGate(input: ShimReceiptInput): readonly Receipt[] {
   const after = Number(textOf('keyring.after'));
   if (!Number.isNaN(before) && !Number.isNaN(after)) {
     // ENOSYS: this kernel has no keyrings, so there is none to inherit.
-    add('keyring.session', 'keyring.after', after === -38 ? 'no keyrings in this kernel' : after > 0 && after !== before ? 'fresh' : 'inherited');
+    // EPERM before and after: an engine's filter keeps every process of the container from keyctl(2).
+    const session =
+      after === -38 ? 'no keyrings in this kernel' : after === -1 && before === -1 ? 'out of reach' : after > 0 && after !== before ? 'fresh' : 'inherited';
+    add('keyring.session', 'keyring.after', session);
   }
   return receipts;
 }

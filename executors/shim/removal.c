@@ -77,6 +77,8 @@ static void remove_contents(struct removal *r, int fd, int depth) {
       if (syscall(SYS_renameat2, fd, name, r->top, moved, RENAME_NOREPLACE) != 0) note_failure(r, "renameat2");
       continue;
     }
+    /* An empty one of somebody else's (a mount by root leaves one) goes with the right on its parent alone. */
+    if (unlinkat(fd, name, AT_REMOVEDIR) == 0) continue;
     int child = open_for_removal(r, fd, name);
     if (child < 0) continue;
     remove_contents(r, child, depth + 1);

@@ -3,6 +3,7 @@
  *
  *   outer   joins cgroups, makes the namespaces, builds the whole root on a tmpfs of its own, starts bubblewrap,
  *           relays the three streams, waits.
+ *   entry   is inner as the entrypoint of a container: it makes the command's streams itself and relays them in frames.
  *   inner   is PID 1 of the sandbox: forks the command's process, holds the gate, reaps, ends the tree.
  *   walk    records the preimage of a workspace.      scan   lists an upper layer.      apply   applies a plan.
  *   layer   merges, copies and lists layers.
@@ -13,6 +14,7 @@
 #ifndef PROOFRUN_SHIM_H
 #define PROOFRUN_SHIM_H
 
+#include <poll.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -22,6 +24,8 @@
 
 /* Descriptors of outer when the host starts it. */
 #define FD_CONTROL 3
+/* Where entry reads when its channel is the container's own input and output. */
+#define FD_COMMANDS 4
 
 /* Frames from the shim. */
 enum {
@@ -36,6 +40,11 @@ enum {
   SAY_TIMEOUT = 'W', /* the wall time is over; the tree is being killed */
   SAY_OUTLIVED = 'O',/* u64 pid, string comm: killed after the command ended */
   SAY_DONE = 'D',    /* the tree is dead; u64 user microseconds, u64 system microseconds of all reaped */
+  SAY_OUTPUT = '1',  /* entry: bytes of standard output, or of the terminal */
+  SAY_ERROR_OUTPUT = '2', /* entry: bytes of standard error */
+  SAY_EOF = 'e',     /* entry: u64 stream (1 or 2): it has ended */
+  SAY_CREDIT = '+',  /* entry: u64 bytes of input that left the window; 0: nobody reads it any more */
+  SAY_STOPPED = 'Z', /* entry: the command stopped (Ctrl-Z); DO_CONTINUE goes on */
 };
 
 /* Frames to outer: operations, in order. */
@@ -82,7 +91,12 @@ enum {
   CFG_END = 'z',     /* configuration is complete */
   DO_RELEASE = 'G',
   DO_SIGNAL = 'K',   /* u64 signal */
-  DO_QUIT = 'Q',     /* kill the tree */
+  DO_QUIT = 'Q',     /* kill the tree; after SAY_DONE: leave */
+  DO_CREDIT = '+',   /* entry: u64 stream (1 or 2), u64 bytes that the host has room for */
+  DO_INPUT = 'i',    /* entry: bytes for the command's input, at most what fits in the window */
+  DO_INPUT_END = 'j',
+  DO_RESIZE = 'Y',   /* entry: u64 rows, u64 columns */
+  DO_CONTINUE = 'g', /* entry: the stopped command goes on */
 };
 
 #define RIGHT_NO_NEW_PRIVS 1u
@@ -196,6 +210,18 @@ void agent_start(void);
 void agent_wait(void);
 
 int cmd_agentctl(int argc, char **argv);
+/* inner.c: the life of PID 1; commands arrive on `commands`. relays: the streams are this process's own business (entry). */
+int run_inner(int commands, int relays);
+
+/* entry.c: the command's streams, as frames. */
+void streams_open_pipes(void);
+void streams_open_terminal(int master);
+void streams_poll(struct pollfd polled[3]);
+void streams_move(const struct pollfd polled[3]);
+int streams_dry(void);
+int streams_obey(const struct frame *frame);
+
+int cmd_entry(int argc, char **argv);
 int cmd_outer(int argc, char **argv);
 int cmd_inner(int argc, char **argv);
 int cmd_walk(int argc, char **argv);

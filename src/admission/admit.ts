@@ -3,6 +3,7 @@ import type { EffectiveJob } from '../core/job.ts';
 import {
   EXECUTOR_IDS,
   type Admission,
+  type ControlId,
   type DimensionPlan,
   type ExecutorCapabilities,
   type ExecutorId,
@@ -53,6 +54,13 @@ export function admit(job: EffectiveJob, capabilities: readonly ExecutorCapabili
   return { kind: 'admitted', plan };
 }
 
+/** Whether the plan leaves nothing out that was asked for: no other executor needs to be looked at. */
+export function isWhole(admission: Admission): boolean {
+  if (admission.kind === 'refused') return false;
+  const { dimensions, needed } = admission.plan;
+  return DIMENSIONS.every((dimension) => dimensions[dimension].level === 'planned' || (!dimensions[dimension].requested && !needed.includes(dimension)));
+}
+
 /**
  * What must be planned before and enforced at the gate and at the end. None in default mode. A network that the person opened whole has nothing to
  * enforce: under --safe it is left out, with a warning; --strict refuses it.
@@ -89,13 +97,49 @@ function choicesFor(
   const known = [...capabilities].sort((a, b) => EXECUTOR_IDS.indexOf(a.executor) - EXECUTOR_IDS.indexOf(b.executor));
   const asked =
     job.executor === 'auto' ? known.filter((one) => !one.available || one.subprocess.contained) : known.filter((one) => one.executor === job.executor);
-  const able = image === undefined ? asked : asked.filter((one) => one.images === true);
+  const { runtime } = job;
+  if (runtime !== undefined && !asked.some((one) => one.runtimes?.some(({ name }) => name === runtime) === true || (!one.available && one.images === true))) {
+    const known = [...new Set(asked.flatMap((one) => one.runtimes?.map(({ name }) => name) ?? []))];
+    return {
+      order: [],
+      refused: `the container runtime ${runtime} was asked for, and ${known.length === 0 ? 'no executor here has one' : `the engine has ${known.join(', ')}`}`,
+    };
+  }
+  const able = asked.filter((one) => (image === undefined ? one.images !== true || one.defaultImage !== undefined || !one.available : one.images === true));
+  if (able.length === 0 && asked.length > 0 && image === undefined) {
+    return {
+      order: [],
+      refused: `the ${asked.map((one) => one.executor).join(', ')} executor needs an image, and the job names none: --image NAME, or job image build`,
+    };
+  }
   if (able.length === 0 && image !== undefined) {
     const who = job.executor === 'auto' ? 'no executor here runs images' : `the ${job.executor} executor runs no images`;
     return { order: [], refused: `the image ${image} was asked for, and ${who}` };
   }
-  const why = job.executor !== 'auto' ? 'asked for' : image === undefined ? 'the first that is available' : 'an image was asked for';
-  return { order: able.map((one) => ({ capabilities: one, why })), refused: undefined };
+  const absent = able.find((one, index) => !one.available && able.slice(index).some((other) => other.available));
+  const first = absent === undefined ? 'the first that is available' : `${absent.executor} is not available: ${absent.reason ?? 'no reason given'}`;
+  const why = job.executor !== 'auto' ? 'asked for' : image === undefined ? first : 'an image was asked for';
+  return { order: able.flatMap((one) => (runtime === undefined ? [{ capabilities: one, why }] : underRuntime(one, runtime, why))), refused: undefined };
+}
+
+/** What an executor can do under one of its runtimes; none without it. */
+function underRuntime(one: ExecutorCapabilities, runtime: string, why: string): readonly Choice[] {
+  if (!one.available) return one.images === true ? [{ capabilities: one, why }] : [];
+  const found = one.runtimes?.find(({ name }) => name === runtime);
+  if (found === undefined) return [];
+  const { processes, memory, cpus } = one.limits;
+  const has = (control: ControlId): boolean => found.controls.includes(control);
+  return [
+    {
+      capabilities: {
+        ...one,
+        controls: found.controls,
+        limits: { ...one.limits, processes: processes && has('process_limit'), memory: memory && has('memory_limit'), cpus: cpus && has('cpu_limit') },
+        ...(found.note === undefined ? {} : { reason: found.note }),
+      },
+      why,
+    },
+  ];
 }
 
 function candidateOf(job: EffectiveJob, capabilities: ExecutorCapabilities, why: string, needed: readonly Dimension[]): Candidate {
@@ -188,7 +232,12 @@ function unavailable(
 /** Executors that are here now and could plan a dimension of this job. */
 function enforcers(job: EffectiveJob, dimension: Dimension, capabilities: readonly ExecutorCapabilities[]): readonly ExecutorId[] {
   return capabilities
-    .filter((one) => one.available && (job.image === undefined || one.images === true) && planDimensions(job, one)[dimension].level === 'planned')
+    .filter(
+      (one) =>
+        one.available &&
+        (job.image === undefined ? one.images !== true || one.defaultImage !== undefined : one.images === true) &&
+        planDimensions(job, one)[dimension].level === 'planned',
+    )
     .map((one) => one.executor);
 }
 

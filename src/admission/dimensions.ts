@@ -75,30 +75,34 @@ const DRAFTS: PerDimension<(job: EffectiveJob, capabilities: ExecutorCapabilitie
   resources: draftResources,
 };
 
-function draftFileRead({ permissions: { fileRead } }: EffectiveJob): Draft {
-  const projected = fileRead.root === 'projected';
+function draftFileRead({ permissions: { fileRead } }: EffectiveJob, { images }: ExecutorCapabilities): Draft {
+  // In an image nothing of the host is there but what is named.
+  const projected = images === true || fileRead.root === 'projected';
+  const others = 'other hard links of a hidden file are not covered';
   return planned(
     [
       'mount_namespace',
       ...(projected ? (['projected_root'] as const) : []),
       'hidden_paths',
-      ...(fileRead.home === 'private' ? (['private_home'] as const) : []),
+      ...(images === true || fileRead.home === 'private' ? (['private_home'] as const) : []),
       'kernel_files',
     ],
-    projected
-      ? 'the workspace, the system, toolchains on PATH and what is granted; other hard links of a hidden file are not covered'
-      : `everything that you can read${fileRead.deny.length > 0 ? ', less what is denied' : ''}; other hard links of a hidden file are not covered`,
+    images === true
+      ? `the image, the workspace and what is granted; ${others}`
+      : projected
+        ? 'the workspace, the system, toolchains on PATH and what is granted; other hard links of a hidden file are not covered'
+        : `everything that you can read${fileRead.deny.length > 0 ? ', less what is denied' : ''}; other hard links of a hidden file are not covered`,
   );
 }
 
-function draftFileWrite({ permissions: { fileWrite, fileRead } }: EffectiveJob): Draft {
+function draftFileWrite({ permissions: { fileWrite, fileRead } }: EffectiveJob, { images }: ExecutorCapabilities): Draft {
   const staged = fileWrite.stage.length > 0;
   return planned(
     ['mount_namespace', 'read_only_host', ...(staged ? (['staged_workspace'] as const) : []), 'private_home', 'kernel_files'],
     [
       staged ? 'changes of the workspace are staged' : 'the workspace is read-only',
       fileWrite.direct.length > 0 ? `${plural(fileWrite.direct.length, 'direct share')} written without a stage` : undefined,
-      fileRead.home === 'private' ? 'HOME is private' : 'writes to HOME are private and thrown away',
+      images === true || fileRead.home === 'private' ? 'HOME is private' : 'writes to HOME are private and thrown away',
       fileWrite.deny.length > 0 ? 'write denials by glob are enforced at apply' : undefined,
     ]
       .filter((part) => part !== undefined)

@@ -6,6 +6,7 @@ export function executorRegistry(): ExecutorRegistry {
   return createRegistry(
     [
       { id: 'native', load: async () => (await import('../../executors/native/index.ts')).createNativeExecutor({ version: VERSION }) },
+      { id: 'docker', costly: true, load: async () => (await import('../../executors/docker/index.ts')).createDockerExecutor({ version: VERSION }) },
       { id: 'host', load: async () => (await import('../../executors/host/index.ts')).createHostExecutor({ version: VERSION }) },
     ],
     process.geteuid?.() === 0 ? 'root' : 'user',

@@ -83,9 +83,17 @@ export const FLAGS = {
     section: 'Limits',
   },
   executor: {
-    value: { kind: 'choice', name: 'NAME', of: ['auto', 'native', 'host'] },
-    help: 'Which executor: auto, native, or host (no isolation)',
+    value: { kind: 'choice', name: 'NAME', of: ['auto', 'native', 'docker', 'host'] },
+    help: 'Which executor: auto, native, docker, or host (no isolation)',
     commands: PLAN,
+    section: 'The run',
+  },
+  image: { value: { kind: 'string', name: 'NAME' }, help: 'The container image that the command runs in (docker)', commands: PLAN, section: 'The run' },
+  runtime: { value: { kind: 'string', name: 'NAME' }, help: 'The container runtime: runc, crun, runsc (docker)', commands: PLAN, section: 'The run' },
+  pull: {
+    value: { kind: 'choice', name: 'WHEN', of: ['never', 'missing', 'always'] },
+    help: 'When the image is fetched (missing)',
+    commands: RUN,
     section: 'The run',
   },
   workspace: {

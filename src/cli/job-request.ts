@@ -14,6 +14,8 @@ export function jobRequestOf(args: ParsedArgs): JobRequest {
     ...(flags.cwd === undefined ? {} : { cwd: flags.cwd }),
     ...(flags.name === undefined ? {} : { name: flags.name }),
     ...(flags.executor === undefined ? {} : { executor: flags.executor }),
+    ...(flags.image === undefined ? {} : { image: flags.image }),
+    ...(flags.runtime === undefined ? {} : { runtime: flags.runtime }),
     ...(flags.use === undefined ? {} : { use: flags.use }),
     ...(flags.policy === undefined ? {} : { policies: flags.policy }),
     ...(flags.allowNet === undefined ? {} : { allowNet: flags.allowNet }),

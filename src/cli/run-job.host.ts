@@ -1,10 +1,12 @@
 import { resolve } from 'node:path';
 import { EXIT_CODES, ProofrunError } from '../core/errors.ts';
 import type { EffectiveJob } from '../core/job.ts';
+import { safeLine } from '../core/text-safety.ts';
 import type { Admission } from '../core/plan.ts';
 import { composeJob } from '../policy/compose.ts';
 import { prepareJob, type Prepared } from '../policy/prepare.host.ts';
 import { flushed } from '../runner/output-pump.host.ts';
+import type { Runner } from '../runner/open-runner.host.ts';
 import type { RecordedRun, RunIo, RunNotice, RunResult } from '../runner/runner.ts';
 import type { StartingPoint } from '../runner/starting-point.host.ts';
 import type { ParsedArgs } from './command.ts';
@@ -12,6 +14,7 @@ import type { CliContext } from './context.ts';
 import { jobRequestOf } from './job-request.ts';
 import { ioOf } from './run-io.ts';
 import { openRuns, type OpenRuns } from './open-runs.host.ts';
+import { startProgress, type Progress } from './report/progress.ts';
 import { openIdFile, writeResultFile } from './run-files.host.ts';
 import { forwardSignals } from './run-signals.host.ts';
 
@@ -35,7 +38,7 @@ export async function runJob(args: ParsedArgs, context: CliContext, { start, onR
     const prepared = await prepareJob(jobRequestOf(args), runs.caller, 'require');
     const job = composeJob(prepared.input);
     const from = start === undefined ? undefined : await startingPoint(runs, start, job.workspace);
-    const admission = await runs.runner.admit(job);
+    const admission = await admitShowing(args, context, runs.runner, job);
     if (args.flags.dryRun === true) return await showPlan(args, context, admission);
     return await liveJob({ args, context, runs, prepared, job, admission, from, onRunning });
   } finally {
@@ -50,6 +53,23 @@ async function startingPoint({ runner: { parts } }: OpenRuns, start: Start, work
   }
   const { startFromCheckpoint } = await import('../runner/checkpoint.host.ts');
   return await startFromCheckpoint(parts, parts.store.findCheckpoint(start.selector, workspace));
+}
+
+/** Fetches the image with a bar on stderr, where the job needs one that isn't there. A dry run fetches nothing. */
+async function admitShowing({ flags }: ParsedArgs, context: CliContext, runner: Runner, job: EffectiveJob): Promise<Admission> {
+  const pull = flags.dryRun === true ? 'never' : (flags.pull ?? 'missing');
+  let bar: Progress | undefined;
+  try {
+    return await runner.admit(job, {
+      pull,
+      progress: ({ reference, bytes, totalBytes }) => {
+        bar ??= startProgress(`fetching ${safeLine(reference, 80)}`, context, flags.quiet === true || flags.json === true);
+        bar.update(bytes, totalBytes);
+      },
+    });
+  } finally {
+    bar?.stop();
+  }
 }
 
 interface JobLine {

@@ -3,7 +3,7 @@ import type { ChangeSet } from './change.ts';
 import type { Dimension, Mode, ObservedLevel, PerDimension, PlanLevel } from './dimension.ts';
 import type { EffectivePermissions, LayerRecord, ResourceLimits } from './job.ts';
 import type { ExecutorObservations } from './observation.ts';
-import type { DimensionPlan, ExecutorId, Refusal } from './plan.ts';
+import type { DimensionPlan, ExecutorId, PinnedImage, Refusal } from './plan.ts';
 import type { Ending, RunState } from './run.ts';
 
 /** Version of the bundle's form. A reader refuses a version that it does not know. */
@@ -64,6 +64,8 @@ export interface BundlePlan {
   readonly dimensions: PerDimension<DimensionPlan>;
   readonly needed: readonly Dimension[];
   readonly waived: readonly Dimension[];
+  /** What the command ran in. Absent: no image. */
+  readonly image?: PinnedImage;
 }
 
 /** Receipts of one kind: how many were owed, and how many matched. */

@@ -19,6 +19,7 @@ export const ERRORS = {
   ERR_EVIDENCE_MISSING: { kind: 'evidence', summary: 'A required receipt was missing or differed at the gate; the command was not started.' },
   ERR_CONTROL_LOST: { kind: 'control_lost', summary: 'A control was lost while the command ran, or was not there at the end.' },
   ERR_EXECUTOR_UNAVAILABLE: { kind: 'refused', summary: 'The executor can not run here; the reason and its remedy are named.' },
+  ERR_IMAGE: { kind: 'launch', summary: 'The image is not on the engine, or can not be fetched; the next command is named.' },
   ERR_LAUNCH: { kind: 'launch', summary: 'The sandbox could not be built; the failing call is named.' },
   ERR_LIMIT: { kind: 'limit', summary: 'A limit of the job ended it.' },
   ERR_STAGE_CONFLICT: { kind: 'conflict', summary: 'The workspace changed since the run began; nothing was applied.' },

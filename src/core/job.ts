@@ -149,6 +149,8 @@ export interface EffectiveJob {
   readonly home: string;
   readonly executor: 'auto' | 'native' | 'docker' | 'host';
   readonly image: string | undefined;
+  /** OCI runtime that the container is to have. Absent: the engine's default. */
+  readonly runtime?: string;
   /** Dimensions waived by --degrade. */
   readonly waived: readonly string[];
   readonly permissions: EffectivePermissions;

@@ -50,6 +50,16 @@ export interface DimensionPlan {
   readonly reason?: string;
 }
 
+/** An image as the plan holds it: by its digest, so that a tag that moves changes nothing. */
+export interface PinnedImage {
+  /** As it was asked for. */
+  readonly reference: string;
+  /** `sha256:` and 64 hex digits: the digest of the image's configuration, which names its layers. */
+  readonly id: string;
+  /** `name@sha256:...` of registries; none for an image that was made here. Sorted. */
+  readonly digests: readonly string[];
+}
+
 /** Pure result of admission: what one executor will install for one job. Data only. */
 export interface ExecutorPlan {
   readonly version: 1;
@@ -65,6 +75,8 @@ export interface ExecutorPlan {
   readonly warnings: readonly string[];
   /** Where a program in the job finds the socket of AgentCtl. Absent: the executor has none. */
   readonly agentSocket?: string;
+  /** What the command runs in. Absent: the executor takes no image. */
+  readonly image?: PinnedImage;
 }
 
 /** One row of the refusal table. */
@@ -88,6 +100,13 @@ export interface Refusal {
 export type Admission =
   { readonly kind: 'admitted'; readonly plan: ExecutorPlan } | { readonly kind: 'refused'; readonly refusal: Refusal; readonly job: EffectiveJob };
 
+export interface RuntimeCapabilities {
+  readonly name: string;
+  readonly controls: readonly ControlId[];
+  /** Why some are missing. */
+  readonly note?: string;
+}
+
 /** What one executor can do on this machine now, from its probe. Pure data. */
 export interface ExecutorCapabilities {
   readonly executor: ExecutorId;
@@ -109,4 +128,8 @@ export interface ExecutorCapabilities {
   readonly images?: boolean;
   /** Where its sandboxes have the socket of AgentCtl. Absent: they have none. */
   readonly agentSocket?: string;
+  /** The image of a job that names none, when it is there. */
+  readonly defaultImage?: string;
+  /** OCI runtimes that a job may name, each with the controls that can be proven with it. Absent: none may be named. */
+  readonly runtimes?: readonly RuntimeCapabilities[];
 }

@@ -2,7 +2,7 @@ import type { Readable, Writable } from 'node:stream';
 import type { ReadablePath } from '../core/bundle.ts';
 import type { StagedRoot } from '../core/change.ts';
 import type { ExecutorObservations } from '../core/observation.ts';
-import type { ExecutorCapabilities, ExecutorId, ExecutorPlan } from '../core/plan.ts';
+import type { ExecutorCapabilities, ExecutorId, ExecutorPlan, PinnedImage } from '../core/plan.ts';
 import type { Receipt, ReceiptRequirement } from '../core/receipt.ts';
 import type { Ending } from '../core/run.ts';
 
@@ -151,4 +151,27 @@ export interface ReapingExecutor extends Executor {
 
 export function canReap(executor: Executor): executor is ReapingExecutor {
   return 'reap' in executor && typeof executor.reap === 'function';
+}
+
+/** When a missing or old image is fetched from its registry. */
+export const PULL_POLICIES = ['never', 'missing', 'always'] as const;
+export type PullPolicy = (typeof PULL_POLICIES)[number];
+
+export interface PullProgress {
+  readonly reference: string;
+  /** The engine's words for what goes on. */
+  readonly status: string;
+  readonly bytes: number;
+  /** Of the layers that are known so far. */
+  readonly totalBytes: number;
+}
+
+/** A backend that runs commands in images (capability `images`): it says which image a name is, once, before a plan is made of it. */
+export interface ImageExecutor extends Executor {
+  /** Rejects with ERR_IMAGE (not there, or not to be had), ERR_EXECUTOR_UNAVAILABLE. */
+  pinImage(reference: string, pull: PullPolicy, progress?: (progress: PullProgress) => void): Promise<PinnedImage>;
+}
+
+export function canPin(executor: Executor): executor is ImageExecutor {
+  return 'pinImage' in executor && typeof executor.pinImage === 'function';
 }

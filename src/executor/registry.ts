@@ -6,6 +6,8 @@ import type { Executor } from './executor.ts';
 export interface ExecutorEntry {
   readonly id: ExecutorId;
   readonly load: () => Promise<Executor>;
+  /** Probing it asks somebody else (a daemon, another machine): done only when a job needs it or no other executor can plan it. Absent: no. */
+  readonly costly?: boolean;
 }
 
 /** The executors of one process. */
@@ -16,6 +18,8 @@ export interface ExecutorRegistry {
   executor(id: ExecutorId): Promise<Executor>;
   /** Probes once and remembers the answer, the reason of an unavailable one included. Rejects only for an id that nobody gave. */
   capabilities(id: ExecutorId): Promise<ExecutorCapabilities>;
+  /** Of those whose probe asks nobody else. */
+  near(): Promise<readonly ExecutorCapabilities[]>;
   /** Of all, probed at the same time, in the order of ids. */
   all(): Promise<readonly ExecutorCapabilities[]>;
   /** The next question probes again: after a remedy was applied. */
@@ -46,6 +50,7 @@ export function createRegistry(entries: readonly ExecutorEntry[], user: Executor
     ids: entries.map(({ id }) => id),
     executor,
     capabilities,
+    near: () => Promise.all(entries.filter(({ costly }) => costly !== true).map(({ id }) => capabilities(id))),
     all: () => Promise.all(entries.map(({ id }) => capabilities(id))),
     forget: () => {
       loaded.clear();

@@ -155,6 +155,7 @@ export function composeJob(input: ComposeInput): EffectiveJob {
     home: host.home,
     executor: request.executor ?? jobFile?.parsed.executor?.value ?? 'auto',
     image: request.image ?? jobFile?.parsed.image?.value,
+    ...optionalRuntime(request.runtime ?? jobFile?.parsed.runtime?.value),
     waived: waivers(input, mode),
     permissions,
     layers: layerRecords(input, modeLayer),
@@ -292,4 +293,8 @@ function layerRecords(input: ComposeInput, modeLayer: CompiledLayer | undefined)
     ...(modeLayer === undefined ? [] : [record(modeLayer)]),
     ...input.policies.filter(({ compiled }) => compiled !== modeLayer).map((policy) => record(policy.compiled)),
   ];
+}
+
+function optionalRuntime(runtime: string | undefined): { readonly runtime?: string } {
+  return runtime === undefined ? {} : { runtime };
 }

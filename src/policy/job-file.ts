@@ -21,6 +21,7 @@ export interface JobFile {
   readonly policies: readonly Sited<string>[];
   readonly executor?: Sited<'auto' | 'native' | 'docker' | 'host'>;
   readonly image?: Sited<string>;
+  readonly runtime?: Sited<string>;
   readonly degrade: readonly Sited<Dimension>[];
   readonly permissions: PermissionSections;
 }
@@ -48,6 +49,7 @@ export async function parseJobFile(text: string, file: string, sha256: string): 
   const env = site('env', (raw) => (isMapping(raw) ? textMapping(raw) : undefined));
   const executor = site('executor', (raw) => (['auto', 'native', 'docker', 'host'] as const).find((one) => one === raw));
   const image = site('image', text_);
+  const runtime = site('runtime', text_);
   const permissions: JsonObject = isMapping(value['permissions']) ? value['permissions'] : {};
   return {
     file,
@@ -62,6 +64,7 @@ export async function parseJobFile(text: string, file: string, sha256: string): 
     policies: reader.texts(value, '', 'policies') ?? [],
     ...(executor === undefined ? {} : { executor }),
     ...(image === undefined ? {} : { image }),
+    ...(runtime === undefined ? {} : { runtime }),
     degrade: reader.list(value, '', 'degrade', (item) => DIMENSIONS.find((one) => one === item && !CONTAINMENT_DIMENSIONS.some((kept) => kept === one))) ?? [],
     permissions: compilePermissions(reader, permissions, '/permissions'),
   };

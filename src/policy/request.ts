@@ -15,6 +15,7 @@ export interface JobRequest {
   readonly name?: string;
   readonly executor?: 'auto' | 'native' | 'docker' | 'host';
   readonly image?: string;
+  readonly runtime?: string;
   readonly use?: readonly string[];
   readonly policies?: readonly string[];
   /** Host rules as typed. */

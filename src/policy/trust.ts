@@ -40,6 +40,7 @@ export function trustQuestion(job: JobFile, profiles: readonly NamedProfile[]): 
     policies: sorted(job.policies.map((one) => one.value)),
     executor: job.executor?.value ?? null,
     image: job.image?.value ?? null,
+    ...(job.runtime === undefined ? {} : { runtime: job.runtime.value }),
     degrade: sorted(job.degrade.map((one) => one.value)),
     permissions: withoutLines(job.permissions),
   };
@@ -57,6 +58,7 @@ function askedGrants(job: JobFile): readonly AskedGrant[] {
     ...(job.workspace === undefined ? [] : [{ what: `stage the workspace ${job.workspace.value}`, line: job.workspace.line }]),
     ...(job.executor === undefined || job.executor.value === 'auto' ? [] : [{ what: `run on the ${job.executor.value} executor`, line: job.executor.line }]),
     ...(job.image === undefined ? [] : [{ what: `run in the image ${job.image.value}`, line: job.image.line }]),
+    ...(job.runtime === undefined ? [] : [{ what: `run under the container runtime ${job.runtime.value}`, line: job.runtime.line }]),
     ...each(job.degrade, (dimension) => `do without ${dimension} where it is missing`),
     ...each(fileRead?.allow, (path) => `read ${path}`),
     ...blanket(fileRead, 'read by default'),

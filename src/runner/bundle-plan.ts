@@ -12,6 +12,7 @@ export function planRecord(plan: ExecutorPlan): BundlePlan {
     dimensions: plan.dimensions,
     needed: plan.needed,
     waived: plan.waived,
+    ...(plan.image === undefined ? {} : { image: plan.image }),
   };
 }
 

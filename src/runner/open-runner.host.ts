@@ -1,6 +1,7 @@
-import { admit } from '../admission/admit.ts';
+import { admit, isWhole } from '../admission/admit.ts';
 import type { EffectiveJob } from '../core/job.ts';
 import type { Admission } from '../core/plan.ts';
+import { canPin, type PullPolicy, type PullProgress } from '../executor/executor.ts';
 import type { ExecutorRegistry } from '../executor/registry.ts';
 import { compileExecutesOnHost } from '../policy/executes.ts';
 import { loadPresets } from '../policy/load.host.ts';
@@ -21,13 +22,18 @@ export interface RunnerSetup {
   readonly at?: AtPoint;
 }
 
+export interface ImageChoice {
+  readonly pull: PullPolicy;
+  readonly progress?: (progress: PullProgress) => void;
+}
+
 /** Runs jobs, any number at a time, and keeps their record. */
 export interface Runner {
   readonly parts: RunnerParts;
   /** Begins to look at the executors, so that admit() finds it done. Never rejects. */
   probe(): Promise<void>;
-  /** What would be installed for a job here, or why it is refused. Starts nothing. */
-  admit(job: EffectiveJob): Promise<Admission>;
+  /** What would be installed for a job here, or why it is refused. Starts nothing; fetches an image as `images` says (default: never). ERR_IMAGE. */
+  admit(job: EffectiveJob, images?: ImageChoice): Promise<Admission>;
   /** Records the job and lives it; see startRun. */
   start(admission: Admission, options: RunOptions): Promise<RunHandle>;
   /** Closes the store. Live runs must have ended. Idempotent. */
@@ -53,12 +59,33 @@ export function openRunner(setup: RunnerSetup): Runner {
   return {
     parts,
     probe: async () => {
-      await setup.executors.all();
+      await setup.executors.near();
     },
-    admit: async (job) => admit(job, await setup.executors.all()),
+    admit: async (job, images) => await pinned(await choose(job, setup.executors), setup.executors, images ?? { pull: 'never' }),
     start: (admission, options) => startRun(parts, admission, options),
     close: () => {
       store.close();
     },
   };
+}
+
+/** A daemon is asked only for a job that names its executor or an image, or that no other executor can plan whole. */
+async function choose(job: EffectiveJob, executors: ExecutorRegistry): Promise<Admission> {
+  const near = await executors.near();
+  if (job.image === undefined && job.runtime === undefined && (job.executor === 'auto' || near.some((one) => one.executor === job.executor))) {
+    const admission = admit(job, near);
+    if (isWhole(admission)) return admission;
+  }
+  return admit(job, await executors.all());
+}
+
+/** The plan names the very image: what a tag means later changes nothing of this run. */
+async function pinned(admission: Admission, executors: ExecutorRegistry, { pull, progress }: ImageChoice): Promise<Admission> {
+  if (admission.kind === 'refused') return admission;
+  const { plan } = admission;
+  const { images, defaultImage } = await executors.capabilities(plan.executor);
+  const reference = plan.job.image ?? defaultImage;
+  if (images !== true || reference === undefined) return admission;
+  const executor = await executors.executor(plan.executor);
+  return canPin(executor) ? { kind: 'admitted', plan: { ...plan, image: await executor.pinImage(reference, pull, progress) } } : admission;
 }

@@ -68,6 +68,16 @@ interface Removal {
   readonly left: string[];
 }
 
+/** An empty directory of somebody else's (a mount by root leaves one) goes with the right on its parent alone. */
+function emptied(path: Buffer): boolean {
+  try {
+    rmdirSync(path);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** Paths are bytes: a name that isn't UTF-8 is a name. */
 function remove(path: Buffer, removal: Removal): void {
   const stat = lstatSync(path, { throwIfNoEntry: false });
@@ -77,6 +87,7 @@ function remove(path: Buffer, removal: Removal): void {
       unlinkSync(path);
       return;
     }
+    if (stat.uid !== process.geteuid?.() && emptied(path)) return;
     if ((stat.mode & 0o700) !== 0o700) chmodSync(path, 0o700);
     for (const name of readdirSync(path, { encoding: 'buffer' })) remove(Buffer.concat([path, SLASH, name]), removal);
     rmdirSync(path);

@@ -1,11 +1,13 @@
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { createDockerExecutor } from '../../executors/docker/index.ts';
 import { createHostExecutor } from '../../executors/host/index.ts';
 import type { ControlId, ExecutorCapabilities, ExecutorId } from '../../src/core/plan.ts';
 import type { Ending } from '../../src/core/run.ts';
 import type { Executor, IoPlan, LaunchRequest, Session, SessionClosing } from '../../src/executor/executor.ts';
 import { planFor } from '../support/conformance-job.ts';
+import { engineClient, engineEnvironment, ensureImage } from '../support/docker-lab.host.ts';
 import { removeTree } from '../support/users.host.ts';
 
 export interface Backend {
@@ -29,9 +31,18 @@ function nativeLoader(): (() => Promise<Executor>) | undefined {
   };
 }
 
+/** On the session's engine; else whatever engine this environment names. */
+async function loadDocker(): Promise<Executor> {
+  const environment = engineEnvironment();
+  if (typeof environment === 'string') return createDockerExecutor({ version: '0.0.0-test' });
+  await ensureImage(engineClient());
+  return createDockerExecutor({ version: '0.0.0-test', environment });
+}
+
 export const BACKENDS: readonly Backend[] = [
   { id: 'host', load: async () => createHostExecutor({ version: '0.0.0-test' }), never: (control) => control !== 'environment' && control !== 'wall_time' },
   { id: 'native', load: nativeLoader(), never: () => false },
+  { id: 'docker', load: loadDocker, never: () => false },
 ];
 
 /** REQUIRE_EXECUTORS=native,docker: what has to be here, so that a skip is a failure. */

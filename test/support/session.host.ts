@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { users, type TestUser } from './accounts.ts';
+import { startEngine, whyNoEngine } from './docker-engine.host.ts';
 
 const CLONE = resolve(import.meta.dirname, '../..');
 const SQLITE = 'node_modules/better-sqlite3';
@@ -23,20 +24,25 @@ const PARTS = [
 
 /**
  * Once for all the projects that start sandboxes: builds what is older than its sources, and as root copies the result to a place
- * that the ordinary user can read but not write. PROOFRUN_TEST_INSTALL and PROOFRUN_TEST_NODE tell the workers where.
+ * that the ordinary user can read but not write, and starts an engine. PROOFRUN_TEST_INSTALL, PROOFRUN_TEST_NODE and PROOFRUN_TEST_DOCKER tell
+ * the workers where.
  */
-export default function setUpSession(): (() => void) | undefined {
+export default async function setUpSession(): Promise<(() => Promise<void>) | undefined> {
   if (process.env['PROOFRUN_TEST_SESSION'] !== undefined) return undefined;
   process.env['PROOFRUN_TEST_SESSION'] = String(process.pid);
   buildOrThrow('scripts/build-shim.mjs', '--native');
   buildOrThrow('scripts/build.mjs');
+  const engine = whyNoEngine() === undefined ? await startEngine() : undefined;
+  if (engine !== undefined) process.env['PROOFRUN_TEST_DOCKER'] = engine.host;
   const { user } = users();
-  if (process.getuid?.() !== 0 || typeof user === 'string') return undefined;
-  const copy = copyInstallation();
-  process.env['PROOFRUN_TEST_INSTALL'] = copy;
-  process.env['PROOFRUN_TEST_NODE'] = nodeFor(user, copy);
-  return () => {
-    rmSync(copy, { recursive: true, force: true });
+  const copy = process.getuid?.() !== 0 || typeof user === 'string' ? undefined : copyInstallation();
+  if (copy !== undefined && typeof user !== 'string') {
+    process.env['PROOFRUN_TEST_INSTALL'] = copy;
+    process.env['PROOFRUN_TEST_NODE'] = nodeFor(user, copy);
+  }
+  return async () => {
+    if (copy !== undefined) rmSync(copy, { recursive: true, force: true });
+    await engine?.stop();
   };
 }
 

@@ -18,6 +18,7 @@ export function planText({ plan, width, palette }: PlanInput): string {
   const lines = [
     ...spread(`plan: \`${commandWords(job.argv, 200)}\``, modeOn(plan.mode, plan.executor), width - 1),
     ...flowWords(`Executor: ${safeLine(plan.executorReason)}.`, width),
+    ...(plan.image === undefined ? [] : flowWords(`Image: ${safeLine(plan.image.reference, 200)} (${plan.image.id.slice(0, 19)}).`, width)),
     ...flowWords(`Workspace: ${safeLine(job.workspace)}; starts in ${safeLine(job.cwd)}.`, width),
     '',
     palette.bold(pad('CONTROL', TABLE[0]) + pad('REQUESTED', TABLE[1]) + pad('PLAN', TABLE[2]) + 'NEEDED'),

@@ -1,0 +1,1 @@
+export { createDockerExecutor, type DockerExecutorOptions } from './executor.host.ts';

@@ -1,0 +1,54 @@
+import { readFileSync } from 'node:fs';
+import { messageOf } from '../../src/core/errors.ts';
+import type { Engine } from './connect.host.ts';
+import { bootId } from './facts.host.ts';
+import { statusOf } from './images.host.ts';
+import { LABEL, parseOwner, runMark, stateMark } from './labels.ts';
+
+/** A label that an owner who is gone left: another boot, no such process, or a process that started at another time. */
+function isOrphan(label: string | undefined): boolean {
+  const owner = parseOwner(label);
+  if (owner === undefined) return false;
+  if (owner.boot !== bootId()) return true;
+  try {
+    const stat = readFileSync(`/proc/${owner.pid}/stat`, 'utf8');
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return fields[19] !== owner.started || fields[0] === 'Z' || fields[0] === 'X';
+  } catch {
+    return true;
+  }
+}
+
+async function removeMatching(engine: Engine, filters: readonly string[], doomed: (label: string | undefined) => boolean): Promise<readonly string[]> {
+  const left: string[] = [];
+  const containers = await engine.docker.listContainers({ all: true, filters: { label: [...filters] } });
+  for (const { Id, Labels } of containers) {
+    if (!doomed(Labels[LABEL.owner])) continue;
+    try {
+      await engine.docker.getContainer(Id).remove({ force: true, v: true });
+    } catch (error) {
+      // 404: it went by itself. 409: its removal is under way.
+      if (statusOf(error) !== 404 && statusOf(error) !== 409) left.push(`the container ${Id.slice(0, 12)} could not be removed: ${messageOf(error)}`);
+    }
+  }
+  const { Volumes } = await engine.docker.listVolumes({ filters: { label: [...filters] } });
+  for (const { Name, Labels } of Volumes ?? []) {
+    if (!doomed(Labels[LABEL.owner])) continue;
+    try {
+      await engine.docker.getVolume(Name).remove({ force: true });
+    } catch (error) {
+      if (statusOf(error) !== 404) left.push(`the volume ${Name.slice(0, 12)} could not be removed: ${messageOf(error)}`);
+    }
+  }
+  return left;
+}
+
+/** Everything that one run made on the engine. Resolves to what is left, in words. */
+export function reapRun(engine: Engine, scratch: string): Promise<readonly string[]> {
+  return removeMatching(engine, [`${LABEL.run}=${runMark(scratch)}`], (owner) => parseOwner(owner) !== undefined);
+}
+
+/** What runs of this state directory left whose owner is gone. */
+export function sweepOrphans(engine: Engine, stateDirectory: string): Promise<readonly string[]> {
+  return removeMatching(engine, [`${LABEL.state}=${stateMark(stateDirectory)}`], isOrphan);
+}

@@ -1,0 +1,157 @@
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { users } from './accounts.ts';
+
+/** An engine of the tests' own: private socket, data and state; gone when stopped. */
+export interface TestEngine {
+  /** For DOCKER_HOST. */
+  readonly host: string;
+  readonly directory: string;
+  /** Of dockerd. */
+  readonly pid: number;
+  /** Kills dockerd with SIGKILL and starts it again on the same data. */
+  crash(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+const PROGRAMS = ['/usr/sbin/dockerd', '/usr/bin/dockerd'];
+/** Overlay where the data directory can have one, else plain copies. */
+const DRIVERS = ['overlay2', 'vfs'] as const;
+
+/** Why there can be no engine here; undefined: there can. */
+export function whyNoEngine(): string | undefined {
+  if (process.getuid?.() !== 0) return 'starting an engine needs root';
+  if (!PROGRAMS.some((path) => existsSync(path))) return 'docker.io is not installed; node scripts/setup.mjs --tests adds it';
+  return undefined;
+}
+
+/**
+ * Starts dockerd without a bridge or firewall rules: it touches nothing of the machine's network. The ordinary user of the tests may use its socket.
+ * `more`: words for dockerd. Rejects with what it said when it ends before it listens.
+ */
+export async function startEngine(more: readonly string[] = []): Promise<TestEngine> {
+  // Not TMPDIR: the ordinary user has to reach the socket. A session that was killed left its directory.
+  sweep();
+  const directory = mkdtempSync(`/tmp/proofrun-engine-${process.pid}-`);
+  mkdirSync(join(directory, 'run'), { mode: 0o755 });
+  chmodSync(directory, 0o755); // mkdtemp makes it 0700
+  writeFileSync(join(directory, 'daemon.json'), JSON.stringify({ runtimes: runtimes() }));
+  const containerd = await startContainerd(directory);
+  let child: ChildProcess | undefined;
+  let failure: Error | undefined;
+  let driver: (typeof DRIVERS)[number] = 'overlay2';
+  for (const one of DRIVERS) {
+    try {
+      driver = one;
+      child = await start(directory, one, more);
+      break;
+    } catch (error) {
+      failure = error instanceof Error ? error : new Error(String(error));
+    }
+  }
+  if (child === undefined) {
+    await ended(containerd, 'SIGTERM');
+    rmSync(directory, { recursive: true, force: true });
+    throw failure ?? new Error('dockerd did not start');
+  }
+  let running = child;
+  return {
+    host: `unix://${join(directory, 'run', 'docker.sock')}`,
+    directory,
+    get pid() {
+      return running.pid ?? 0;
+    },
+    crash: async () => {
+      await ended(running, 'SIGKILL');
+      running = await start(directory, driver, more);
+    },
+    stop: async () => {
+      await ended(running, 'SIGTERM');
+      await ended(containerd, 'SIGTERM');
+      // A container with the host's network leaves a mount of dockerd's behind.
+      for (const point of mountsBelow(directory)) spawnSync('umount', ['--lazy', point]);
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+function runtimes(): Record<string, { readonly path: string; readonly runtimeArgs?: readonly string[] }> {
+  return {
+    ...(existsSync('/usr/bin/crun') ? { crun: { path: '/usr/bin/crun' } } : {}),
+    ...(existsSync('/usr/bin/runsc') ? { runsc: { path: '/usr/bin/runsc', runtimeArgs: ['--platform=ptrace', '--network=none'] } } : {}),
+  };
+}
+
+/** As a service of its own, as distributions run it: it outlives a dockerd that is killed. */
+async function startContainerd(directory: string): Promise<ChildProcess> {
+  const config = join(directory, 'containerd.toml');
+  const text = [
+    'version = 2',
+    `root = "${join(directory, 'containerd')}"`,
+    `state = "${join(directory, 'exec-containerd')}"`,
+    'disabled_plugins = ["io.containerd.grpc.v1.cri"]',
+    '[grpc]',
+    `address = "${join(directory, 'containerd.sock')}"`,
+  ];
+  writeFileSync(config, `${text.join('\n')}\n`);
+  return await until('containerd', ['/usr/bin/containerd', '--config', config], 'containerd successfully booted');
+}
+
+/** Starts a daemon that ends with the process that started it, whatever becomes of that one; resolves when it has said that it is ready. */
+async function until(name: string, argv: readonly string[], ready: string): Promise<ChildProcess> {
+  const child = spawn('setpriv', ['--pdeathsig', 'TERM', '--', ...argv], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+    env: { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' },
+  });
+  let said = '';
+  await new Promise<void>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('exit', (code) => {
+      reject(new Error(`${name} ended with ${String(code)}: ${said.slice(-1000)}`));
+    });
+    child.stderr.on('data', (part: Buffer) => {
+      said = `${said}${part.toString()}`.slice(-20_000);
+      if (said.includes(ready)) resolve();
+    });
+  });
+  child.unref();
+  return child;
+}
+
+async function start(directory: string, driver: string, more: readonly string[]): Promise<ChildProcess> {
+  const { user } = users();
+  const group = typeof user === 'string' ? 0 : user.gid;
+  const program = PROGRAMS.find((path) => existsSync(path)) ?? 'dockerd';
+  const words = [
+    ...['--config-file', join(directory, 'daemon.json'), '--host', `unix://${join(directory, 'run', 'docker.sock')}`, '--group', String(group)],
+    ...['--data-root', join(directory, 'data'), '--exec-root', join(directory, 'exec'), '--pidfile', join(directory, 'docker.pid'), '--containerd', join(directory, 'containerd.sock')],
+    ...['--bridge=none', '--iptables=false', '--ip6tables=false', '--ip-forward=false', '--ip-masq=false', '--userland-proxy=false'],
+    ...['--exec-opt', 'native.cgroupdriver=cgroupfs', '--storage-driver', driver, ...more],
+  ];
+  return await until('dockerd', [program, ...words], 'API listen on');
+}
+
+async function ended(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  child.ref();
+  const gone = new Promise((resolve) => child.once('exit', resolve));
+  child.kill(signal);
+  await gone;
+}
+
+function mountsBelow(directory: string): readonly string[] {
+  return readFileSync('/proc/self/mountinfo', 'utf8')
+    .split('\n')
+    .map((line) => line.split(' ')[4] ?? '')
+    .filter((point) => point.startsWith(`${directory}/`))
+    .reverse();
+}
+
+function sweep(): void {
+  for (const name of readdirSync('/tmp')) {
+    const pid = /^proofrun-engine-(\d+)-/.exec(name)?.[1];
+    if (pid === undefined || existsSync(`/proc/${pid}`)) continue;
+    if (mountsBelow(join('/tmp', name)).length === 0) rmSync(join('/tmp', name), { recursive: true, force: true });
+  }
+}
