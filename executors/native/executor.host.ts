@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chmodSync, chownSync, mkdirSync, realpathSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,6 +11,7 @@ import { expectedLimits, type CgroupLimits, type CgroupSupport } from './cgroup.
 import { createCgroup, detectCgroups, listCgroups, type Cgroup } from './cgroup.host.ts';
 import { gatherFacts, mountsInside, type HostFacts } from './facts.host.ts';
 import { lower, type LaunchNames, type NativeLowering } from './lower.ts';
+import { NativeNetwork } from './network.host.ts';
 import { findBubblewrap, probeNative } from './probe.host.ts';
 import { NativeSession } from './session.host.ts';
 
@@ -64,6 +65,7 @@ async function launch(request: LaunchRequest, options: NativeExecutorOptions, cg
 
 async function start(request: LaunchRequest, facts: HostFacts, lowering: NativeLowering, cgroup: Cgroup | undefined): Promise<Session> {
   const terminal = request.io.kind === 'terminal';
+  const selective = request.plan.job.permissions.network.kind === 'selective';
   const stdin = request.io.kind === 'pipes' && request.io.stdin === 'none' ? 'ignore' : 'inherit';
   // An empty environment: LD_PRELOAD and the like would act outside the sandbox. Without a terminal it is a session of its own,
   // so that signals of the terminal reach this process alone, which decides what they mean.
@@ -71,7 +73,8 @@ async function start(request: LaunchRequest, facts: HostFacts, lowering: NativeL
     env: {},
     cwd: '/',
     detached: !terminal,
-    stdio: terminal ? ['inherit', 'inherit', 'inherit', 'pipe'] : [stdin, 'pipe', 'pipe', 'pipe'],
+    // Descriptor 4 is a channel of Node's own, over which sockets come.
+    stdio: [...(terminal ? (['inherit', 'inherit', 'inherit', 'pipe'] as const) : ([stdin, 'pipe', 'pipe', 'pipe'] as const)), ...(selective ? ['ipc' as const] : [])],
   });
   const control = child.stdio[3];
   if (!(control instanceof Duplex)) throw new ProofrunError('ERR_LAUNCH', { message: 'the shim was started without a control channel' });
@@ -81,7 +84,8 @@ async function start(request: LaunchRequest, facts: HostFacts, lowering: NativeL
       reject(new ProofrunError('ERR_LAUNCH', { message: `spawn ${facts.shim}: ${messageOf(error)}`, cause: error }));
     });
   });
-  const session = new NativeSession({ request, facts, lowering, cgroup, child, control });
+  const network = selective ? networkOf(request, lowering, child) : undefined;
+  const session = new NativeSession({ request, facts, lowering, cgroup, child, control, network });
   const cancel = (): void => {
     session.signal('SIGKILL');
   };
@@ -95,6 +99,13 @@ async function start(request: LaunchRequest, facts: HostFacts, lowering: NativeL
   } finally {
     request.abort?.removeEventListener('abort', cancel);
   }
+}
+
+function networkOf(request: LaunchRequest, { install }: NativeLowering, child: ChildProcess): NativeNetwork {
+  const { publish } = request.plan.job.permissions.network;
+  if (request.network === undefined) throw new ProofrunError('ERR_LAUNCH', { message: 'the plan opens the network for chosen hosts, and nothing answers there' });
+  const listeners = install.operations.filter((one) => one.op === 'listener').length;
+  return new NativeNetwork({ child, listeners, publish, service: request.network });
 }
 
 /** Directories of one launch: the mount point of the private tmpfs, the private home's layer, the file that must not be seen. */

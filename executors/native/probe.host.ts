@@ -11,7 +11,7 @@ const BUBBLEWRAP_PATHS = ['/usr/bin/bwrap', '/usr/local/bin/bwrap', '/bin/bwrap'
 /** The controls that this executor installs and reads back, whatever the user. Limits of the tree depend on control groups. */
 const CONTROLS: readonly ControlId[] = [
   ...(['mount_namespace', 'projected_root', 'hidden_paths', 'staged_workspace', 'read_only_host', 'private_home', 'kernel_files'] as const),
-  ...(['network_namespace', 'network_public', 'host_sockets'] as const),
+  ...(['network_namespace', 'network_public', 'overlay_network', 'published_ports', 'host_sockets'] as const),
   ...(['pid_namespace', 'shim_is_init', 'no_new_privs', 'capabilities', 'user_drop', 'seccomp', 'descriptors', 'tree_killed'] as const),
   ...(['environment', 'agent_sockets', 'session_keyring', 'rlimits', 'wall_time', 'tmp_size'] as const),
 ];
@@ -117,7 +117,7 @@ export async function probeNative(version: string, support: () => CgroupSupport)
       ...(usable('memory') ? (['memory_limit'] as const) : []),
       ...(usable('cpu') ? (['cpu_limit'] as const) : []),
     ],
-    network: { public: true, deny: true, selective: false },
+    network: { public: true, deny: true, selective: true },
     subprocess: { contained: true, listed: false, none: false },
     limits: {
       memory: usable('memory'),

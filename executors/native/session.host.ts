@@ -18,15 +18,15 @@ import {
   errnoName,
   FrameSplitter,
   parseFrame,
-  PROBE,
   PROTOCOL_VERSION,
   type ShimFrame,
 } from '../shim/protocol.ts';
-import { receiptsAtEnd, receiptsAtGate } from '../shim/receipts.ts';
+import { receiptsAtEnd, receiptsAtGate, refusedByKernel } from '../shim/receipts.ts';
 import type { Cgroup } from './cgroup.host.ts';
 import type { HostFacts } from './facts.host.ts';
 import { countDiscarded } from './discarded.host.ts';
 import { digestEnvironment, type NativeLowering } from './lower.ts';
+import type { NativeNetwork } from './network.host.ts';
 import { parseMountinfo, summariseTable, summariseUppers, tmpfsBytes } from './mountinfo.ts';
 import { hasEnded, lives, markProcess, type ProcessMark } from './process-end.host.ts';
 import { receiptOfInitGone, receiptOfLanding, receiptsOfCgroup, receiptsOfStatus } from './proc-receipts.ts';
@@ -48,6 +48,8 @@ export interface NativeLaunch {
   readonly cgroup: Cgroup | undefined;
   readonly child: ChildProcess;
   readonly control: Writable & Readable;
+  /** Of a job whose rules name hosts. */
+  readonly network: NativeNetwork | undefined;
 }
 
 /** A sandbox of bubblewrap and the shim, from the start of outer to the end of the tree. */
@@ -129,7 +131,7 @@ export class NativeSession implements Session {
     control.write(Buffer.concat(lowering.install.operations.map(encodeOperation)));
     const outcome = await this.atGate;
     if (outcome !== 'ready') throw await this.explained(outcome);
-    this.receipts.push(...this.shimReceipts(), ...this.statusReceipts(), ...this.cgroupReceipts());
+    this.receipts.push(...this.shimReceipts(), ...this.statusReceipts(), ...this.cgroupReceipts(), ...this.networkReceipts());
     for (const { id, upper, host } of lowering.landings) this.receipts.push(receiptOfLanding(id, upper, await exists(upper), await exists(host)));
   }
 
@@ -163,6 +165,7 @@ export class NativeSession implements Session {
   /** Ends a launch that did not reach the gate. */
   async abandon(): Promise<void> {
     await this.endTree();
+    await this.launch.network?.close();
     await this.launch.cgroup?.remove();
   }
 
@@ -182,7 +185,7 @@ export class NativeSession implements Session {
         break;
       case 'fact':
         this.facts.set(frame.id, frame);
-        if (frame.id === 'target.tcp') this.configure(frame.bytes.toString('utf8'));
+        if (frame.id === 'target.tcp') void this.configure(frame.bytes.toString('utf8'));
         break;
       case 'probe':
         this.probes.push(frame);
@@ -220,13 +223,23 @@ export class NativeSession implements Session {
     }
   }
 
-  /** Settings go as soon as the listeners are there; the loopback probe needs their port. */
-  private configure(tcpPort: string): void {
-    const { control, lowering } = this.launch;
+  /**
+   * Settings go as soon as the targets of the probes are there: the loopback probe needs their port, and a network whose rules
+   * name hosts has to be answered before it is probed.
+   */
+  private async configure(tcpPort: string): Promise<void> {
+    const { control, lowering, network } = this.launch;
+    try {
+      await network?.serve();
+    } catch (error) {
+      this.fail(error instanceof ProofrunError ? error : launchError(messageOf(error)));
+      control.write(encodeCommand({ do: 'quit' }));
+      return;
+    }
     const settings = lowering.install.settings.map(encodeSetting);
     const port = Number(tcpPort);
     if (lowering.loopbackProbe !== undefined && port > 0) {
-      settings.push(encodeSetting({ set: 'probe', probe: { id: lowering.loopbackProbe, kind: PROBE.tcp, subject: '127.0.0.1', args: [port] } }));
+      settings.push(encodeSetting({ set: 'probe', probe: { ...lowering.loopbackProbe, subject: '127.0.0.1', args: [port] } }));
     }
     settings.push(encodeSetting({ set: 'end' }));
     control.write(Buffer.concat(settings));
@@ -263,6 +276,7 @@ export class NativeSession implements Session {
       facts: this.facts,
       probes: this.probes,
       digest: digestEnvironment,
+      overlay: this.launch.network !== undefined,
       processLimitByRlimit: !this.launch.facts.asRoot,
       mounts: (text) => {
         const lines = parseMountinfo(text);
@@ -283,7 +297,10 @@ export class NativeSession implements Session {
   private statusReceipts(): readonly Receipt[] {
     let pid = this.launch.child.pid;
     for (let level = 0; level < 3 && pid !== undefined; level++) {
-      pid = onlyChild(pid);
+      const children = childrenOf(pid);
+      // The process that dials published ports stands beside the sandbox.
+      if (level === 0) this.hostPids.push(...children.slice(0, -1));
+      pid = level === 0 || children.length === 1 ? children.at(-1) : undefined;
       if (pid !== undefined) this.hostPids.push(pid);
       if (level === 1 && pid !== undefined) this.init = markProcess(pid);
     }
@@ -293,6 +310,11 @@ export class NativeSession implements Session {
     } catch {
       return []; // no receipt: what is owed stays missing
     }
+  }
+
+  private networkReceipts(): readonly Receipt[] {
+    const pid = this.hostPids.at(-1);
+    return pid === undefined ? [] : (this.launch.network?.receiptsAtGate(pid) ?? []);
   }
 
   private cgroupReceipts(): readonly Receipt[] {
@@ -305,6 +327,12 @@ export class NativeSession implements Session {
     } catch {
       return [];
     }
+  }
+
+  /** Of the command: what the probes met is taken off. */
+  private refusedByKernel(): number | null {
+    const [before, after] = ['net.snmp', 'end.net.snmp'].map((id) => refusedByKernel(this.facts.get(id)?.bytes.toString('utf8') ?? ''));
+    return before === undefined || after === undefined ? null : Math.max(0, after - before);
   }
 
   private async endTree(drain = true): Promise<void> {
@@ -327,8 +355,11 @@ export class NativeSession implements Session {
   }
 
   private async end(): Promise<SessionClosing> {
-    const { lowering, cgroup, request } = this.launch;
+    const { lowering, cgroup, request, network } = this.launch;
     await this.endTree();
+    this.receipts.push(...(network?.receiptsAtEnd() ?? []));
+    const destinations = network?.counters();
+    await network?.close();
     this.settleExited({ kind: 'signal', signal: 'SIGKILL', number: 9 });
     this.receipts.push(...receiptsAtEnd(this.facts, (text) => summariseTable(parseMountinfo(text))));
     if (this.init !== undefined) {
@@ -362,6 +393,7 @@ export class NativeSession implements Session {
       limitHits,
       killed: this.killed,
       warnings: this.warnings,
+      ...(destinations === undefined ? {} : { network: { destinations, kernelRefused: this.refusedByKernel() } }),
       // Before the release nothing of the job ran: what lies there are our probes.
       discarded: this.released ? countDiscarded(lowering.homeUpper) : { files: 0, bytes: 0, top: [] },
     };
@@ -382,13 +414,13 @@ async function exists(path: string): Promise<boolean> {
   }
 }
 
-/** /proc/<pid>/task/<pid>/children (proc_tid_children(5)); each process of the chain has one child at the gate. */
-function onlyChild(pid: number): number | undefined {
+/** /proc/<pid>/task/<pid>/children (proc_tid_children(5)), the first one first; each process of the chain has one child at the gate. */
+function childrenOf(pid: number): readonly number[] {
   try {
-    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ');
-    return children.length === 1 && children[0] !== '' ? Number(children[0]) : undefined;
+    const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
+    return text === '' ? [] : text.split(' ').map(Number);
   } catch {
-    return undefined;
+    return [];
   }
 }
 

@@ -194,6 +194,19 @@ static void operate(const struct frame *frame) {
       break;
     }
     case OP_LOOPBACK: loopback_up(); break;
+    case OP_ADDRESS: {
+      const char *address = take_string(&cursor);
+      add_address(address, (unsigned)take_number(&cursor));
+      break;
+    }
+    case OP_ALL_LOCAL: all_addresses_local(take_string(&cursor)); break;
+    case OP_LISTENER: {
+      uint64_t kind = take_number(&cursor);
+      const char *address = take_string(&cursor);
+      open_listener(kind, address, take_number(&cursor));
+      break;
+    }
+    case OP_DIALER: start_dialer(); break;
     default: fail_with("parse", "unknown operation", EPROTO);
   }
 }
@@ -262,6 +275,7 @@ static int start(struct cursor *cursor) {
   if (terminal) close(pipes.child_handover);
   close(shim);
   close(FD_CONTROL);
+  close_handles();
   fail_control = -1;
   return relay_run(&pipes, child);
 }

@@ -11,7 +11,7 @@ import {
   type RefusalRow,
 } from '../core/plan.ts';
 import { changeFor } from './change.ts';
-import { isRequested, networkWords, planDimensions } from './dimensions.ts';
+import { isRequested, networkWords, opensChosen, planDimensions } from './dimensions.ts';
 
 interface Candidate {
   readonly capabilities: ExecutorCapabilities;
@@ -104,7 +104,7 @@ function candidateOf(job: EffectiveJob, capabilities: ExecutorCapabilities, why:
   let dimensions = planDimensions(effective, capabilities);
   if (closed !== undefined) {
     const asked = networkWords(job.permissions.network);
-    const reason = `the ${capabilities.executor} executor can open the network or close it, not open it for chosen hosts`;
+    const reason = planDimensions(job, capabilities).network.reason ?? 'no mechanism';
     dimensions = {
       ...dimensions,
       network: { ...dimensions.network, asked: `${asked}: closed`, scope: `closed instead: only the job's own loopback, none of the ${asked}`, reason },
@@ -133,7 +133,7 @@ function candidateOf(job: EffectiveJob, capabilities: ExecutorCapabilities, why:
  */
 function closedInstead(job: EffectiveJob, capabilities: ExecutorCapabilities): EffectiveJob | undefined {
   const { network } = job.permissions;
-  if (job.mode !== 'default' || network.kind !== 'selective' || capabilities.network.selective || !capabilities.network.deny) return undefined;
+  if (job.mode !== 'default' || network.kind !== 'selective' || opensChosen(network, capabilities) || !capabilities.network.deny) return undefined;
   return { ...job, permissions: { ...job.permissions, network: { ...network, kind: 'deny' } } };
 }
 

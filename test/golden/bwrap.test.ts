@@ -74,6 +74,8 @@ function factsOf(more: Partial<HostFacts>): HostFacts {
     homeCopies: [],
     directShares: [],
     caches: [],
+    ipv6: true,
+    hostName: "host",
     writeDenied: [],
     ...more,
   };
