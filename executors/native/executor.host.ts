@@ -102,10 +102,9 @@ async function start(request: LaunchRequest, facts: HostFacts, lowering: NativeL
 }
 
 function networkOf(request: LaunchRequest, { install }: NativeLowering, child: ChildProcess): NativeNetwork {
-  const { publish } = request.plan.job.permissions.network;
   if (request.network === undefined) throw new ProofrunError('ERR_LAUNCH', { message: 'the plan opens the network for chosen hosts, and nothing answers there' });
   const listeners = install.operations.filter((one) => one.op === 'listener').length;
-  return new NativeNetwork({ child, listeners, publish, service: request.network });
+  return new NativeNetwork({ child, listeners, publish: install.published, service: request.network });
 }
 
 /** Directories of one launch: the mount point of the private tmpfs, the private home's layer, the file that must not be seen. */

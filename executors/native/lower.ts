@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { perDimension } from '../../src/core/dimension.ts';
+import type { EffectivePermissions } from '../../src/core/job.ts';
 import type { JsonValue } from '../../src/core/json.ts';
 import type { ControlId } from '../../src/core/plan.ts';
 import type { Expectation, ReceiptPhase, ReceiptRequirement } from '../../src/core/receipt.ts';
@@ -27,6 +28,8 @@ export interface NativeLowering {
   readonly install: {
     readonly operations: readonly OuterOperation[];
     readonly settings: readonly InnerSetting[];
+    /** Ports that this process takes on the host's loopback. */
+    readonly published: EffectivePermissions['network']['publish'];
   };
   readonly requirements: readonly ReceiptRequirement[];
   /** Probes whose port is known when outer listens. */
@@ -345,7 +348,7 @@ export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNam
     ...lowering.probes.map((probe): InnerSetting => ({ set: 'probe', probe })),
   ];
   return {
-    install: { operations, settings },
+    install: { operations, settings, published: overlay === undefined ? [] : permissions.network.publish },
     requirements: requireReceipts(
       perDimension((dimension) => dimensions[dimension].controls),
       lowering.expected,

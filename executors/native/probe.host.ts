@@ -3,6 +3,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { promisify } from 'node:util';
 import type { ControlId, ExecutorCapabilities } from '../../src/core/plan.ts';
 import { locateShim } from '../shim/locate.host.ts';
+import { OVERLAY_V4, PROXY_PORT } from '../shim/overlay-plan.ts';
 import type { CgroupSupport } from './cgroup.ts';
 
 /** Absolute paths where distributions and administrators put it; PATH is never searched. */
@@ -117,7 +118,7 @@ export async function probeNative(version: string, support: () => CgroupSupport)
       ...(usable('memory') ? (['memory_limit'] as const) : []),
       ...(usable('cpu') ? (['cpu_limit'] as const) : []),
     ],
-    network: { public: true, deny: true, selective: true },
+    network: { public: true, deny: true, selective: true, proxy: `http://${OVERLAY_V4}:${String(PROXY_PORT)}` },
     subprocess: { contained: true, listed: false, none: false },
     limits: {
       memory: usable('memory'),

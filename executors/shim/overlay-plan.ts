@@ -127,14 +127,3 @@ export function overlayFiles(hostName: string): ReadonlyMap<string, string> {
     ['/etc/hosts', `127.0.0.1 localhost${name}\n::1 localhost ip6-localhost ip6-loopback\n`],
   ]);
 }
-
-/** Variables for clients that use a proxy by configuration; the network needs none. Both cases, as programs differ. */
-export function proxyVariables(url: string): Readonly<Record<string, string>> {
-  const none = 'localhost,127.0.0.1,::1';
-  return Object.fromEntries(
-    ([['http_proxy', url], ['https_proxy', url], ['all_proxy', url], ['no_proxy', none]] as const).flatMap(([name, value]) => [
-      [name, value],
-      [name.toUpperCase(), value],
-    ]),
-  );
-}

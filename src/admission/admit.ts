@@ -11,6 +11,7 @@ import {
   type RefusalRow,
 } from '../core/plan.ts';
 import { changeFor } from './change.ts';
+import { withProxyVariables } from './proxy-variables.ts';
 import { isRequested, networkWords, opensChosen, planDimensions } from './dimensions.ts';
 
 interface Candidate {
@@ -100,7 +101,7 @@ function choicesFor(
 function candidateOf(job: EffectiveJob, capabilities: ExecutorCapabilities, why: string, needed: readonly Dimension[]): Candidate {
   const warnings: string[] = [];
   const closed = closedInstead(job, capabilities);
-  const effective = closed ?? job;
+  const effective = closed ?? withProxy(job, capabilities);
   let dimensions = planDimensions(effective, capabilities);
   if (closed !== undefined) {
     const asked = networkWords(job.permissions.network);
@@ -135,6 +136,13 @@ function closedInstead(job: EffectiveJob, capabilities: ExecutorCapabilities): E
   const { network } = job.permissions;
   if (job.mode !== 'default' || network.kind !== 'selective' || opensChosen(network, capabilities) || !capabilities.network.deny) return undefined;
   return { ...job, permissions: { ...job.permissions, network: { ...network, kind: 'deny' } } };
+}
+
+/** Where the network is open for chosen hosts and has an explicit proxy, the job is told of it by the usual variables. */
+function withProxy(job: EffectiveJob, capabilities: ExecutorCapabilities): EffectiveJob {
+  const { network } = job.permissions;
+  const { proxy } = capabilities.network;
+  return proxy !== undefined && network.kind === 'selective' && opensChosen(network, capabilities) ? withProxyVariables(job, proxy) : job;
 }
 
 function waiverWarnings(job: EffectiveJob, waived: readonly Dimension[], chosen: Candidate): readonly string[] {

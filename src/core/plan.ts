@@ -99,7 +99,15 @@ export interface ExecutorCapabilities {
   /** Where the executor runs: as root, as an ordinary user. */
   readonly user: 'root' | 'user';
   readonly controls: readonly ControlId[];
-  readonly network: { readonly public: boolean; readonly deny: boolean; readonly selective: boolean; /** Selective, and what isn't named is allowed: every port has to be covered. Absent: no. */ readonly openByDefault?: boolean };
+  readonly network: {
+    readonly public: boolean;
+    readonly deny: boolean;
+    readonly selective: boolean;
+    /** Selective, and what isn't named is allowed: every port has to be covered. Absent: no. */
+    readonly openByDefault?: boolean;
+    /** URL of the explicit proxy inside a selective network, for the usual variables. Absent: there is none, or it is known only at launch. */
+    readonly proxy?: string;
+  };
   readonly subprocess: { readonly contained: boolean; readonly listed: boolean; readonly none: boolean };
   /** Limits of the whole tree that can be set and read back: by a cgroup, or (processes) by RLIMIT_NPROC in the job's user namespace. `processesBy`: which, in words for the scope. */
   readonly limits: { readonly memory: boolean; readonly cpus: boolean; readonly processes: boolean; readonly swap: boolean; readonly processesBy?: string };

@@ -167,7 +167,7 @@ function formatLowering({ install, requirements, landings, loopbackProbe }: Nati
     ...settings,
     'landings',
     ...landings.map((one) => `  ${one.id}: ${one.upper} and not ${one.host}`),
-    `loopback probe: ${loopbackProbe ?? 'none'}`,
+    `loopback probe: ${loopbackProbe?.id ?? 'none'}`,
     'owed receipts',
     ...owed,
     '',
