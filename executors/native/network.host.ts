@@ -1,6 +1,5 @@
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { errnoOf, ProofrunError } from '../../src/core/errors.ts';
 import type { DestinationCounters } from '../../src/core/bundle.ts';
@@ -9,8 +8,9 @@ import type { Receipt, ReceiptPhase } from '../../src/core/receipt.ts';
 import type { NetworkService, OpenNetwork } from '../../src/executor/network.ts';
 import { HandedSockets } from '../shim/handles.host.ts';
 import { formatListener } from '../shim/overlay-plan.ts';
+import { ownSockets, waitingSockets } from '../shim/own-sockets.host.ts';
+import type { SocketLine } from '../shim/socket-table.ts';
 import { receiptOfListeners, receiptOfPublished } from './proc-receipts.ts';
-import { parseSocketTable, type SocketLine } from './socket-table.ts';
 import { countersSince } from './counters-since.ts';
 
 type Publish = EffectivePermissions['network']['publish'];
@@ -21,35 +21,6 @@ export interface NativeNetworkOptions {
   readonly listeners: number;
   readonly publish: Publish;
   readonly service: NetworkService;
-}
-
-/** Inodes of the sockets that this process holds. */
-function ownSockets(): ReadonlySet<number> {
-  const inodes = new Set<number>();
-  for (const fd of readdirSync('/proc/self/fd')) {
-    try {
-      const inode = /^socket:\[([0-9]+)\]$/.exec(readlinkSync(`/proc/self/fd/${fd}`))?.[1];
-      if (inode !== undefined) inodes.add(Number(inode));
-    } catch {
-      // Closed since it was listed.
-    }
-  }
-  return inodes;
-}
-
-/** Everything of a network namespace that waits for connections or datagrams. */
-function waitingSockets(process: string): readonly SocketLine[] {
-  return (['tcp', 'udp'] as const).flatMap((kind) =>
-    ['', '6'].flatMap((suffix) => {
-      try {
-        return parseSocketTable(kind, readFileSync(`/proc/${process}/net/${kind}${suffix}`, 'utf8')).filter((line) => line.waits);
-      } catch (error) {
-        // A kernel without IPv6 has no such table.
-        if (suffix !== '' && errnoOf(error) === 'ENOENT') return [];
-        throw error;
-      }
-    }),
-  );
 }
 
 /** The host's side of a job's network: what was handed over, who answers there, and what is published. */
@@ -81,7 +52,7 @@ export class NativeNetwork {
     this.before = this.open?.counters() ?? [];
     const receipts: Receipt[] = [];
     try {
-      this.seen = waitingSockets(String(pid));
+      this.seen = waitingSockets(pid);
       receipts.push(receiptOfListeners(this.named(ownSockets()), `/proc/${pid}/net and /proc/self/fd on the host`));
     } catch {
       // No receipt: what is owed stays missing.

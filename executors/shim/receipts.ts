@@ -14,6 +14,11 @@ export function receiptOfProbe(frame: ProbeFrame): Receipt {
   return mintReceipt({ id: frame.id, kind: 'probe', source: 'shim', phase: 'gate', readFrom: frame.attempt, value: errnoName(frame.errno) });
 }
 
+/** The explicit proxy of a network without isolation: it listens, and belongs to this process. */
+export function receiptOfProxy(listener: string, readFrom: string): Receipt {
+  return mintReceipt({ id: 'proxy.listener', kind: 'fact', source: 'proc', phase: 'gate', readFrom, value: listener });
+}
+
 /** What /proc/<pid>/status (proc_pid_status(5)) says of the controls. Undefined: the line isn't there. */
 export interface StatusFacts {
   readonly noNewPrivs: number | undefined;

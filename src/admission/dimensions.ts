@@ -130,6 +130,14 @@ export function opensChosen(network: EffectivePermissions['network'], { network:
 /** The lists are kept by the data path: the host's process owns every socket that answers in the job's network. */
 function draftSelective(network: EffectivePermissions['network'], capabilities: ExecutorCapabilities): Draft {
   const { executor, network: can } = capabilities;
+  if (can.byProxy === true && !can.selective && network.publish.length === 0) {
+    return {
+      level: 'cooperative',
+      controls: ['proxy_offered'],
+      scope: 'clients that use a proxy by configuration reach the listed hosts alone; other clients go around it',
+      reason: `the ${executor} executor can only ask: the command can go around it`,
+    };
+  }
   if (!can.selective) return unsupported(`the ${executor} executor can open the network or close it, not open it for chosen hosts`);
   if (!opensChosen(network, capabilities)) {
     return unsupported(`the ${executor} executor answers the ports that rules name, and a network that is open but for some hosts needs every port`);

@@ -14,6 +14,7 @@ export const CONTROLS = [
   'network_public',
   'overlay_network',
   'published_ports',
+  'proxy_offered',
   'host_sockets',
   'pid_namespace',
   'shim_is_init',
@@ -105,6 +106,8 @@ export interface ExecutorCapabilities {
     readonly selective: boolean;
     /** Selective, and what isn't named is allowed: every port has to be covered. Absent: no. */
     readonly openByDefault?: boolean;
+    /** Selective for clients that use a proxy by configuration; others go around it. Absent: no. */
+    readonly byProxy?: boolean;
     /** URL of the explicit proxy inside a selective network, for the usual variables. Absent: there is none, or it is known only at launch. */
     readonly proxy?: string;
   };

@@ -30,6 +30,7 @@ export const OWED: Readonly<Record<ControlId, readonly OwedReceipt[]>> = {
     ...end('end.net.listeners'),
   ],
   published_ports: [...gate('net.published'), ...end('end.net.published')],
+  proxy_offered: gate('proxy.listener'),
   host_sockets: gate('probe.net.host_abstract', 'probe.net.host_path', 'probe.net.host_loopback'),
   pid_namespace: [...gate('ns.pid', 'proc.pids', 'probe.kill.host'), ...end('end.processes')],
   shim_is_init: gate('init.pid', 'init.dumpable', 'init.capabilities', 'probe.init.memory'),
