@@ -33,7 +33,7 @@ export async function offerProxy(request: LaunchRequest): Promise<OfferedProxy |
   const address = server.address();
   if (address === null || typeof address === 'string') throw new ProofrunError('ERR_LAUNCH', { message: 'the proxy has no address' });
   const { port } = address;
-  const network = await request.network.open([{ kind: 'tcp', family: 4, port, server }]);
+  const network = await request.network.open([{ kind: 'proxy', server }]);
   const listener = formatListener({ kind: 'tcp', address: '127.0.0.1', port });
   const requirements = requireReceipts(
     perDimension((dimension) => (dimension === 'network' ? dimensions.network.controls : [])),

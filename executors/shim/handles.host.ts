@@ -2,7 +2,7 @@ import type { ChildProcess } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { createServer, Socket } from 'node:net';
 import type { NetworkListener } from '../../src/executor/network.ts';
-import { DNS_PORT, OVERLAY_V4 } from './overlay-plan.ts';
+import { DNS_PORT, OVERLAY_V4, PROXY_PORT } from './overlay-plan.ts';
 
 /** How long the sandbox may take to connect to a published port, in milliseconds. */
 const DIAL_MS = 5000;
@@ -127,6 +127,7 @@ function listenerOf(message: Extract<Message, { kind: 'listener' }>, handle: unk
   }
   const server = createServer({ allowHalfOpen: true });
   server.listen(handle);
+  if (message.address === OVERLAY_V4 && message.port === PROXY_PORT) return { kind: 'proxy', server };
   return resolver ? { kind: 'dns-tcp', family, server } : { kind: 'tcp', family, port: message.port, server };
 }
 

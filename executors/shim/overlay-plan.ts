@@ -8,8 +8,8 @@ type Network = EffectivePermissions['network'];
 export const OVERLAY_V4 = '198.18.0.2';
 /** The same for IPv6: a unique local address (RFC 4193). */
 export const OVERLAY_V6 = 'fd53:7072:6f6f:6672::2';
-/** The port of the explicit proxy at OVERLAY_V4: HTTP and SOCKS, for clients that are configured so. */
-export const PROXY_PORT = 3128;
+/** The port of the explicit proxy at OVERLAY_V4: HTTP and SOCKS, for clients that are configured so. One that no service is known by. */
+export const PROXY_PORT = 17817;
 export const DNS_PORT = 53;
 
 export interface PlannedListener {

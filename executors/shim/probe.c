@@ -110,7 +110,7 @@ static int probe_answer(const char *text, uint64_t port) {
   }
   if (used > 0) {
     said[used] = 0;
-    error = strncmp(said, "HTTP/1.1 403", 12) == 0 && strcasestr(said, "\r\nproxy-status: proofrun") != NULL ? EACCES : 0;
+    error = strncmp(said, "HTTP/1.1 403", 12) == 0 && strstr(said, "\r\n\r\nproofrun: denied: ") != NULL ? EACCES : 0;
   }
   if (error == EINPROGRESS || error == EAGAIN) error = ETIMEDOUT;
   close(fd);

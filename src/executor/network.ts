@@ -8,6 +8,8 @@ import type { DestinationCounters } from '../core/bundle.ts';
  */
 export type NetworkListener =
   | { readonly kind: 'tcp'; readonly family: 4 | 6; readonly port: number; readonly server: Server }
+  /** Speaks HTTP and SOCKS as a proxy, to clients that are configured so. */
+  | { readonly kind: 'proxy'; readonly server: Server }
   | { readonly kind: 'dns-udp'; readonly family: 4 | 6; readonly socket: DatagramSocket }
   | { readonly kind: 'dns-tcp'; readonly family: 4 | 6; readonly server: Server };
 

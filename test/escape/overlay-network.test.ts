@@ -61,7 +61,7 @@ describeUsers('a network that is open for chosen hosts', (user) => {
     expect([report.stdout, report.stderr]).toEqual(['hello\n', '']);
     expect(report.levels?.network).toBe('enforced');
     const listeners = report.receipts.find((one) => one.id === 'net.listeners')?.value;
-    expect(listeners).toEqual(['tcp 0.0.0.0:443', 'tcp 0.0.0.0:80', 'tcp 198.18.0.2:3128', 'tcp 198.18.0.2:53', 'tcp [::]:443', 'tcp [::]:80', 'udp 198.18.0.2:53']);
+    expect(listeners).toEqual(['tcp 0.0.0.0:443', 'tcp 0.0.0.0:80', 'tcp 198.18.0.2:17817', 'tcp 198.18.0.2:53', 'tcp [::]:443', 'tcp [::]:80', 'udp 198.18.0.2:53']);
     expect(report.network?.destinations.map(({ host, allowed, denied }) => [host, allowed, denied])).toEqual([['allowed.test', 1, 0]]);
   });
 
@@ -95,7 +95,7 @@ describeUsers('a network that is open for chosen hosts', (user) => {
     const { receipts } = await run(['/bin/true'], { network: { hostPorts: [5432] } });
     expect(receipts.find((one) => one.id === 'net.listeners')?.value).toEqual([
       'tcp 127.0.0.1:5432',
-      'tcp 198.18.0.2:3128',
+      'tcp 198.18.0.2:17817',
       'tcp 198.18.0.2:53',
       'tcp [::1]:5432',
       'udp 198.18.0.2:53',

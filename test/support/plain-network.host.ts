@@ -75,7 +75,7 @@ export function plainNetwork(names: Readonly<Record<string, number>>): NetworkSe
           });
         } else {
           servers.push(listener.server);
-          listener.server.on('connection', listener.kind === 'tcp' ? accept : overTcp);
+          listener.server.on('connection', listener.kind === 'dns-tcp' ? overTcp : accept);
         }
       }
       return Promise.resolve({

@@ -72,11 +72,7 @@ describe('sockets that a process which is not Node hands over', () => {
       expect((await ended)[0]).toBe(0);
     });
     await handed.complete;
-    expect(handed.listeners.map(({ kind, family }) => [kind, family])).toEqual([
-      ['tcp', 4],
-      ['dns-tcp', 4],
-      ['dns-udp', 4],
-    ]);
+    expect(handed.listeners.map(({ kind }) => kind)).toEqual(['tcp', 'dns-tcp', 'dns-udp']);
     for (const listener of handed.listeners) {
       if (listener.kind === 'dns-udp') {
         cleanup.push(() => listener.socket.close());
