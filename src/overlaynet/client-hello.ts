@@ -93,17 +93,17 @@ function readHandshake(body: Buffer, bytes: number): HelloRead {
   reader.vector(1);
   const ciphers = reader.vector(2);
   const compressions = reader.vector(1);
-  if (reader.failed || ciphers.length < 2 || ciphers.length % 2 !== 0 || compressions.length < 1) return refused('a ClientHello whose lengths do not fit');
+  if (reader.failed() || ciphers.length < 2 || ciphers.length % 2 !== 0 || compressions.length < 1) return refused('a ClientHello whose lengths do not fit');
   const none: ClientHello = { serverName: undefined, encryptedHello: false };
   if (reader.rest() === 0) return { kind: 'hello', hello: none, bytes };
   const extensions = createReader(reader.vector(2));
-  if (reader.failed || reader.rest() !== 0) return refused('a ClientHello whose lengths do not fit');
+  if (reader.failed() || reader.rest() !== 0) return refused('a ClientHello whose lengths do not fit');
   const seen = new Set<number>();
   let serverName: string | undefined;
   while (extensions.rest() > 0) {
     const type = extensions.number(2);
     const data = extensions.vector(2);
-    if (extensions.failed) return refused('an extension whose length does not fit');
+    if (extensions.failed()) return refused('an extension whose length does not fit');
     // RFC 8446 4.2: not more than one of a type. Which of two SNI a server takes can't be known.
     if (seen.has(type)) return refused('the same extension twice');
     seen.add(type);
@@ -122,7 +122,7 @@ function readServerName(data: Buffer): string | undefined {
   const list = createReader(outer.vector(2));
   const type = list.number(1);
   const name = list.vector(2);
-  if (outer.failed || list.failed || outer.rest() !== 0 || list.rest() !== 0 || type !== 0 || name.length === 0) return undefined;
+  if (outer.failed() || list.failed() || outer.rest() !== 0 || list.rest() !== 0 || type !== 0 || name.length === 0) return undefined;
   return name.toString('latin1');
 }
 
@@ -133,7 +133,7 @@ interface Reader {
   skip(count: number): void;
   rest(): number;
   /** Something was asked for beyond the end; everything read since is empty. */
-  readonly failed: boolean;
+  failed(): boolean;
 }
 
 function createReader(data: Buffer): Reader {
@@ -154,9 +154,7 @@ function createReader(data: Buffer): Reader {
     vector: (size) => take(number(size)),
     skip: (count) => void take(count),
     rest: () => data.length - at,
-    get failed() {
-      return failed;
-    },
+    failed: () => failed,
   };
 }
 

@@ -81,7 +81,7 @@ export function serveConnection(engine: Engine, http: HttpEntry, socket: Socket,
       return;
     }
     const judged = decide(engine.rules, { destination, port, protocol: 'tls', claim: read.hello.serverName });
-    if (judged.allowed) void establish(engine, socket, visit, judged, 'tls', predial, Buffer.concat(chunks), read.hello);
+    if (judged.allowed) void establish(engine, socket, visit, judged, 'tls', predial, Buffer.concat(chunks), read);
     else denyTls(engine, socket, visit, predial, judged);
   };
   const onEnd = (): void => {
@@ -133,7 +133,7 @@ async function establish(
   protocol: 'tcp' | 'tls',
   predial: Predial | undefined,
   head: Buffer,
-  hello?: ClientHello,
+  hello?: { readonly hello: ClientHello; readonly bytes: number },
 ): Promise<void> {
   const { dialler, counters, traffic } = engine;
   const { destination, port } = visit;
@@ -146,7 +146,7 @@ async function establish(
     else client.resetAndDestroy();
     return;
   }
-  recordGrant(engine, visit, protocol, decision.rule, hello?.encryptedHello);
+  recordGrant(engine, visit, protocol, decision.rule, hello?.hello.encryptedHello);
   if (dialled.kind === 'failed') {
     recordFailure(engine, visit, protocol, dialled.reason);
     client.resetAndDestroy();
@@ -168,6 +168,16 @@ async function establish(
           const judged = decide(engine.rules, { destination, port, protocol: 'tls', claim });
           return judged.allowed ? undefined : judged.rule;
         });
+  const objection = hello === undefined ? undefined : watch?.fromClient(head.subarray(hello.bytes));
+  if (objection !== undefined) {
+    recordDenial(engine, visit, protocol, { allowed: false, cause: 'claim', rule: objection });
+    lease.close();
+    unfollow();
+    upstream.destroy();
+    client.end(UNRECOGNIZED_NAME);
+    client.resume();
+    return;
+  }
   const started = { out: upstream.bytesWritten, in: upstream.bytesRead };
   relay(client, upstream, {
     lease,

@@ -94,14 +94,22 @@ export function createCounters(nowMs: () => number, most: number): Counters {
       const row = rowOf(host, port);
       return row === undefined ? beyond : tallyOf(row);
     },
-    read: () => ({
-      destinations: [...rows.values()].map(({ live, ruleDenies: _, ...row }) => ({
-        ...row,
-        bytesOut: row.bytesOut + sum(live, 'bytesWritten'),
-        bytesIn: row.bytesIn + sum(live, 'bytesRead'),
-      })),
-      unlisted,
-    }),
+    read: () => ({ destinations: [...rows.values()].map(describe), unlisted }),
+  };
+}
+
+function describe({ host, port, allowed, denied, failed, bytesOut, bytesIn, firstMs, lastMs, rule, live }: Row): DestinationCounters {
+  return {
+    host,
+    port,
+    allowed,
+    denied,
+    failed,
+    bytesOut: bytesOut + sum(live, 'bytesWritten'),
+    bytesIn: bytesIn + sum(live, 'bytesRead'),
+    firstMs,
+    lastMs,
+    rule,
   };
 }
 

@@ -94,7 +94,7 @@ export function createForwarder(engine: Engine, proxy: RequestProxy, idle: () =>
     const { visit, path, form } = forwarded;
     const drop = connectionHeaders(request.rawHeaders);
     const upgrade = request.headers.upgrade;
-    for (const name of drop) delete request.headers[name];
+    request.headers = Object.fromEntries(Object.entries(request.headers).filter(([name]) => !drop.has(name)));
     if (upgrade !== undefined) {
       request.headers.upgrade = upgrade;
       request.headers.connection = 'Upgrade';

@@ -148,11 +148,11 @@ export async function startOverlayNet(options: OverlayNetOptions): Promise<Overl
   let closing: Promise<void> | undefined;
   const closeAll = async (): Promise<void> => {
     for (const stop of stops) stop();
-    const ended = [...servers].map((server) => new Promise<void>((resolve) => void server.close(() => resolve())));
+    const ended = [...servers].map((server) => closed((done) => void server.close(done)));
     for (const listener of options.listeners) {
-      if (listener.kind === 'dns-udp') ended.push(new Promise<void>((resolve) => void listener.socket.close(() => resolve())));
+      if (listener.kind === 'dns-udp') ended.push(closed((done) => void listener.socket.close(done)));
     }
-    ended.push(...[...sockets].map((socket) => new Promise<void>((resolve) => void (socket.destroyed ? resolve() : socket.once('close', () => resolve())))));
+    for (const socket of sockets) if (!socket.destroyed) ended.push(closed((done) => void socket.once('close', done)));
     for (const socket of sockets) socket.resetAndDestroy();
     http.close();
     resolver.close();
@@ -169,6 +169,10 @@ export async function startOverlayNet(options: OverlayNetOptions): Promise<Overl
     },
     close: () => (closing ??= closeAll()),
   };
+}
+
+function closed(close: (done: () => void) => void): Promise<void> {
+  return new Promise((resolve) => close(() => resolve()));
 }
 
 /** What a transparent connection is for: the name that its address stands for, or the address. Undefined: the kernel knows no address any more. */

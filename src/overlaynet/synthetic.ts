@@ -67,7 +67,8 @@ function single(text: string): Block | undefined {
 
 function poolOf(text: string, bits: 32 | 128): Block {
   const block = readBlock(text);
-  if (block?.bits !== bits || bits - block.prefix < 10)
-    {throw new RangeError(`expected an IPv${bits === 32 ? 4 : 6} block of at least 1024 addresses, got ${text}`);}
+  if (block?.bits !== bits || bits - block.prefix < 10) {
+    throw new RangeError(`expected an IPv${bits === 32 ? 4 : 6} block of at least 1024 addresses, got ${text}`);
+  }
   return block;
 }
