@@ -72,9 +72,9 @@ describeUsers('sockets of a job whose network is open for chosen hosts', (user) 
     const name = `proofrun-target-${process.pid}-${user.kind}`;
     const path = join(lab.base, 'stream');
     chownSync(lab.base, user.uid, user.gid);
-    const victim = await lab.victim([`@${name}`, path]);
     udp.bind(0);
     await Promise.all([tcp, udp].map((one) => once(one, 'listening')));
+    const victim = await lab.victim([`@${name}`, path]);
     lab.write('net-attack', readFileSync(program), 0o755);
     const words = [
       String((tcp.address() as AddressInfo).port),
