@@ -169,7 +169,7 @@ export class HostSession implements Session {
     const { killed, left } = (await this.#tree?.kill()) ?? { killed: [], left: [] };
     await this.exited;
     for (const [index, source] of this.#sources.entries()) giveUp(source, index === 0 ? this.stdout : this.stderr);
-    const destinations = this.#proxy?.network.counters();
+    const counters = this.#proxy?.network.counters();
     await this.#proxy?.network.close();
     const timedOut = this.#cause.kind === 'timeout';
     return {
@@ -183,7 +183,7 @@ export class HostSession implements Session {
           ? ['output went through sockets: the command could not open /dev/stdout (mkfifo failed)']
           : []),
       ],
-      ...(destinations === undefined ? {} : { network: { destinations, kernelRefused: null } }),
+      ...(counters === undefined ? {} : { network: { counters, kernelRefused: null } }),
       discarded: null,
     };
   }

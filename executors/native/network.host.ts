@@ -2,7 +2,7 @@ import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import { errnoOf, ProofrunError } from '../../src/core/errors.ts';
-import type { DestinationCounters } from '../../src/core/bundle.ts';
+import type { NetworkCounters } from '../../src/core/bundle.ts';
 import type { EffectivePermissions } from '../../src/core/job.ts';
 import type { Receipt, ReceiptPhase } from '../../src/core/receipt.ts';
 import type { NetworkService, OpenNetwork } from '../../src/executor/network.ts';
@@ -30,7 +30,7 @@ export class NativeNetwork {
   private readonly published: Server[] = [];
   private readonly connections = new Set<Socket>();
   private open: OpenNetwork | undefined;
-  private before: readonly DestinationCounters[] = [];
+  private before: NetworkCounters | undefined;
   /** Listeners as they were found at the gate. */
   private seen: readonly SocketLine[] = [];
   private closing: Promise<void> | undefined;
@@ -49,7 +49,7 @@ export class NativeNetwork {
 
   /** Receipts of the gate, from the tables of the job's network and of this process. Takes the counters as they are: the probes' own. */
   receiptsAtGate(pid: number): readonly Receipt[] {
-    this.before = this.open?.counters() ?? [];
+    this.before = this.open?.counters();
     const receipts: Receipt[] = [];
     try {
       this.seen = waitingSockets(pid);
@@ -66,9 +66,9 @@ export class NativeNetwork {
     return [receiptOfListeners(this.named(ownSockets()), '/proc/self/fd on the host', 'end'), ...this.publishedReceipts('end')];
   }
 
-  /** Counters of the command alone. */
-  counters(): readonly DestinationCounters[] {
-    return countersSince(this.before, this.open?.counters() ?? []);
+  /** Counters of the command alone. Undefined before the gate. */
+  counters(): NetworkCounters | undefined {
+    return this.before === undefined || this.open === undefined ? undefined : countersSince(this.before, this.open.counters());
   }
 
   close(): Promise<void> {

@@ -358,7 +358,7 @@ export class NativeSession implements Session {
     const { lowering, cgroup, request, network } = this.launch;
     await this.endTree();
     this.receipts.push(...(network?.receiptsAtEnd() ?? []));
-    const destinations = network?.counters();
+    const counters = network?.counters();
     await network?.close();
     this.settleExited({ kind: 'signal', signal: 'SIGKILL', number: 9 });
     this.receipts.push(...receiptsAtEnd(this.facts, (text) => summariseTable(parseMountinfo(text))));
@@ -393,7 +393,7 @@ export class NativeSession implements Session {
       limitHits,
       killed: this.killed,
       warnings: this.warnings,
-      ...(destinations === undefined ? {} : { network: { destinations, kernelRefused: this.refusedByKernel() } }),
+      ...(counters === undefined ? {} : { network: { counters, kernelRefused: this.refusedByKernel() } }),
       // Before the release nothing of the job ran: what lies there are our probes.
       discarded: this.released ? countDiscarded(lowering.homeUpper) : { files: 0, bytes: 0, top: [] },
     };

@@ -1,6 +1,6 @@
 import type { Socket as DatagramSocket } from 'node:dgram';
 import type { Server } from 'node:net';
-import type { DestinationCounters } from '../core/bundle.ts';
+import type { NetworkCounters } from '../core/bundle.ts';
 
 /**
  * A socket that listens inside the job's network and belongs to this process. What a client dialled is the local address of
@@ -15,8 +15,8 @@ export type NetworkListener =
 
 /** The data path of one job. */
 export interface OpenNetwork {
-  /** What every destination has seen so far. */
-  counters(): readonly DestinationCounters[];
+  /** What was counted so far. */
+  counters(): NetworkCounters;
   /** Idempotent. Ends every connection and closes the listeners. */
   close(): Promise<void>;
 }
@@ -29,7 +29,7 @@ export interface NetworkService {
 
 /** What was counted, for the account. */
 export interface NetworkAccount {
-  readonly destinations: readonly DestinationCounters[];
+  readonly counters: NetworkCounters;
   /** Connections and datagrams to ports that nobody answers. null: not observed. */
   readonly kernelRefused: number | null;
 }

@@ -20,6 +20,7 @@ import { recordRefusal } from './refused-run.host.ts';
 import { keepReserve, spendReserve } from './reserve.host.ts';
 import { makeRunDirectory, removeFile } from './run-directory.host.ts';
 import { gateWords } from './run-ending.ts';
+import { networkServiceFor } from './run-network.host.ts';
 import { openStreams } from './run-streams.host.ts';
 import type { RunHandle, RunnerParts, RunOptions, RunResult } from './runner.ts';
 import { prepareStaging } from './staging.host.ts';
@@ -145,8 +146,10 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
   built.staging = await prepareStaging(run);
   await run.at('stage-prepared');
   if (run.cause.current() !== undefined) return undefined;
+  const network = networkServiceFor(run.job, run.parts.upstream, run.parts.clock);
   built.session = await executor.launch({
     plan: run.plan,
+    ...(network === undefined ? {} : { network }),
     stage: built.staging.roots,
     scratch: run.paths.scratch,
     hidden: built.staging.hidden.map((hidden) => hidden.path),

@@ -9,6 +9,7 @@ import type { ExecutesOnHost } from '../policy/executes.ts';
 import type { Store } from '../store/index.ts';
 import type { OutputListener } from './output-pump.host.ts';
 import type { AtPoint } from './points.ts';
+import type { UpstreamSettings } from './run-network.host.ts';
 
 /** What every run of one process shares. */
 export interface RunnerParts {
@@ -21,6 +22,8 @@ export interface RunnerParts {
   readonly shim: string;
   /** The table of what the host runs by itself. Asked for when there are changes. */
   readonly executesOnHost: () => Promise<ExecutesOnHost>;
+  /** How this machine reaches the world, for jobs whose rules name hosts. */
+  readonly upstream: UpstreamSettings;
   /** Milliseconds since the epoch. */
   readonly clock: () => number;
   /** Crash tests only. */

@@ -51,11 +51,11 @@ int main(int argc, char **argv) {
   return 7;
 }`;
 
-/** Attempts that this or any kernel refuses a sandbox-less process as well: families that aren't built in, addresses that aren't unicast. */
+/** Attempts that fail in the control arm as well: families that aren't built in, addresses that aren't unicast, ports that the targets hold. */
 const REFUSED_ANYWHERE = [
   ...['tcp fe80::1', 'tcp 224.0.0.1', 'tcp 255.255.255.255', 'udp 224.0.0.251', 'udp 255.255.255.255', 'udp ff02::fb', 'udp 2001:4860:4860::8888 dns'],
   ...['unix docker', 'unix docker scm_rights', 'vsock stream', 'vsock datagram', 'ping', 'ping ipv6', 'sctp', 'mptcp', 'udplite', 'alg', 'xdp', 'tipc', 'bluetooth'],
-  ...['route delete', 'bind resolver', 'bind proxy', 'bind listened one address', 'debug', 'mark', 'netlink audit'],
+  ...['udp 127.0.0.53 dns', 'bind resolver everywhere', 'route delete', 'bind resolver', 'bind proxy', 'bind listened one address', 'debug', 'mark', 'netlink audit'],
   ...['sysctl port start', 'sysctl nonlocal bind', 'sysctl forward', 'net of init', 'descriptors of init', 'resolver of the host', 'join init', 'take a descriptor'],
 ];
 describeUsers('sockets of a job whose network is open for chosen hosts', (user) => {

@@ -79,7 +79,7 @@ export function plainNetwork(names: Readonly<Record<string, number>>): NetworkSe
         }
       }
       return Promise.resolve({
-        counters: () => [...counted.values()],
+        counters: () => ({ destinations: [...counted.values()], unlisted: 0, lookups: null, open: 0, mostOpen: 0 }),
         close: () => {
           for (const server of servers) server.close();
           for (const socket of sockets) socket.destroy();
