@@ -1,3 +1,4 @@
+import { reset } from './reset.host.ts';
 import type { Socket } from 'node:net';
 import { createHelloReader, type ClientHello } from './client-hello.ts';
 import { decide, type ConnectionDecision, type Denial } from './decide.ts';
@@ -42,7 +43,7 @@ export function serveConnection(engine: Engine, http: HttpEntry, socket: Socket,
       finish();
       recordFailure(engine, visit, 'tcp', 'the beginning did not come in time');
       abandon(predial);
-      socket.resetAndDestroy();
+      reset(socket);
     }, engine.limits.headMs);
   };
   let unwatch = (): void => undefined;
@@ -143,13 +144,13 @@ async function establish(
   if (dialled.kind === 'denied') {
     recordDenial(engine, visit, protocol, dialled.denial);
     if (protocol === 'tls') client.end(ACCESS_DENIED);
-    else client.resetAndDestroy();
+    else reset(client);
     return;
   }
   recordGrant(engine, visit, protocol, decision.rule, hello?.hello.encryptedHello);
   if (dialled.kind === 'failed') {
     recordFailure(engine, visit, protocol, dialled.reason);
-    client.resetAndDestroy();
+    reset(client);
     return;
   }
   const upstream = dialled.socket;
@@ -157,7 +158,7 @@ async function establish(
   if ('over' in lease) {
     recordFailure(engine, visit, protocol, lease.over);
     upstream.destroy();
-    client.resetAndDestroy();
+    reset(client);
     return;
   }
   const unfollow = counters.tally(destination.host, port).follow(upstream);
@@ -211,14 +212,14 @@ function refuse(engine: Engine, http: HttpEntry, socket: Socket, visit: Visit, d
     return;
   }
   if (visit.port !== TLS_PORT) {
-    socket.resetAndDestroy();
+    reset(socket);
     return;
   }
-  const timer = setTimeout(() => socket.resetAndDestroy(), engine.limits.headMs);
+  const timer = setTimeout(() => reset(socket), engine.limits.headMs);
   const answer = (chunk: Buffer): void => {
     clearTimeout(timer);
     if (chunk[0] === 0x16) socket.end(ACCESS_DENIED);
-    else socket.resetAndDestroy();
+    else reset(socket);
     socket.resume();
   };
   socket.once('close', () => clearTimeout(timer));

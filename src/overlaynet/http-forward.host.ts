@@ -1,3 +1,4 @@
+import { reset } from './reset.host.ts';
 import { Agent, type ClientRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
@@ -194,7 +195,7 @@ export function createForwarder(engine: Engine, proxy: RequestProxy, idle: () =>
       const cut = (limit: string): void => {
         if (socket.destroyed) return;
         recordFailure(engine, visit, 'http', limit);
-        socket.resetAndDestroy();
+        reset(socket);
       };
       socket.once('close', () => lease.close());
       const { agent, sent } = begin(request, forwarded);

@@ -1,3 +1,4 @@
+import { reset } from './reset.host.ts';
 import type { Socket as DatagramSocket } from 'node:dgram';
 import type { Server, Socket } from 'node:net';
 import type { LookupCounters, NetworkCounters } from '../core/bundle.ts';
@@ -102,7 +103,7 @@ export async function startOverlayNet(options: OverlayNetOptions): Promise<Overl
       socket.setNoDelay(true);
       socket.on('error', () => undefined);
       const lease = engine.traffic.enter();
-      if ('over' in lease) return void socket.resetAndDestroy();
+      if ('over' in lease) return reset(socket);
       sockets.add(socket);
       socket.once('close', () => {
         sockets.delete(socket);
@@ -123,7 +124,7 @@ export async function startOverlayNet(options: OverlayNetOptions): Promise<Overl
       case 'tcp':
         take(listener.server, (socket, connection) => {
           const visit = visitOf(engine, socket, listener.port, connection);
-          if (visit === undefined) socket.resetAndDestroy();
+          if (visit === undefined) reset(socket);
           else serveConnection(engine, http, socket, visit);
         });
         break;
@@ -135,7 +136,7 @@ export async function startOverlayNet(options: OverlayNetOptions): Promise<Overl
         hasResolver = true;
         let open = 0;
         take(listener.server, (socket) => {
-          if (open >= MOST_DNS_CONNECTIONS) return void socket.resetAndDestroy();
+          if (open >= MOST_DNS_CONNECTIONS) return reset(socket);
           open += 1;
           socket.once('close', () => (open -= 1));
           serveDnsConnection(socket, answer, limits.headMs);
@@ -153,7 +154,7 @@ export async function startOverlayNet(options: OverlayNetOptions): Promise<Overl
       if (listener.kind === 'dns-udp') ended.push(closed((done) => void listener.socket.close(done)));
     }
     for (const socket of sockets) if (!socket.destroyed) ended.push(closed((done) => void socket.once('close', done)));
-    for (const socket of sockets) socket.resetAndDestroy();
+    for (const socket of sockets) reset(socket);
     http.close();
     resolver.close();
     await Promise.all(ended);

@@ -1,3 +1,4 @@
+import { reset } from './reset.host.ts';
 import type { Socket } from 'node:net';
 import { serveConnection } from './connection.host.ts';
 import { decide } from './decide.ts';
@@ -9,7 +10,7 @@ import { readSocks, socksReply, type SocksPhase } from './socks.ts';
 export function serveProxyConnection(engine: Engine, http: HttpEntry, socket: Socket, connection: number, password: string | undefined): void {
   let pending: Buffer = Buffer.alloc(0);
   let phase: SocksPhase = 'greeting';
-  const timer = setTimeout(() => socket.resetAndDestroy(), engine.limits.headMs);
+  const timer = setTimeout(() => reset(socket), engine.limits.headMs);
   const release = (): void => {
     clearTimeout(timer);
     socket.off('data', onData).off('close', release).off('end', onEnd).pause();

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { reset as resetSocket } from './reset.host.ts';
 import type { Lease } from './traffic.ts';
 
 export interface RelayOptions {
@@ -24,7 +25,7 @@ export function relay(client: Socket, upstream: Socket, options: RelayOptions): 
   };
   const reset = (reason?: string): void => {
     cut ??= reason;
-    for (const socket of [client, upstream]) if (!socket.destroyed) socket.resetAndDestroy();
+    for (const socket of [client, upstream]) resetSocket(socket);
   };
   const { lease, inspect, observe } = options;
   if (!lease.metered && inspect === undefined && observe === undefined) {
@@ -32,7 +33,7 @@ export function relay(client: Socket, upstream: Socket, options: RelayOptions): 
     upstream.pipe(client);
   } else {
     pump(client, upstream, lease, reset, inspect);
-    pump(upstream, client, lease, reset, observe === undefined ? undefined : (chunk) => observe(chunk));
+    pump(upstream, client, lease, reset, observer(observe));
   }
   for (const [socket, other] of [
     [client, upstream],
@@ -45,6 +46,14 @@ export function relay(client: Socket, upstream: Socket, options: RelayOptions): 
       close();
     });
   }
+}
+
+function observer(observe: RelayOptions['observe']): RelayOptions['inspect'] {
+  if (observe === undefined) return undefined;
+  return (chunk) => {
+    observe(chunk);
+    return undefined;
+  };
 }
 
 function pump(from: Socket, to: Socket, lease: Lease, reset: (reason: string) => void, inspect: ((chunk: Buffer) => string | undefined) | undefined): void {
@@ -76,4 +85,5 @@ function pump(from: Socket, to: Socket, lease: Lease, reset: (reason: string) =>
   });
   from.on('end', () => to.end());
   from.on('close', () => clearTimeout(timer));
+  from.resume();
 }

@@ -86,6 +86,8 @@ export interface Lab {
   addressOf(name: string): string;
   /** Dials as a program in the job would: a name by its synthetic address, or an address. */
   dial(host: string, port: number): Promise<Socket>;
+  /** Dials, sends, and reads to the end. */
+  send(host: string, port: number, bytes: string | Uint8Array): Promise<Ended>;
   /** Port of an explicit proxy. */
   proxy(password?: string): Promise<number>;
   /** The counters of one destination. */
@@ -148,6 +150,7 @@ export async function openLab(options: LabOptions, cleanup: Cleanup): Promise<La
     resolver,
     addressOf,
     dial: (host, port) => open(addressOf(host), port, cleanup),
+    send: (host, port, bytes) => attempt(addressOf(host), port, bytes, cleanup),
     proxy: async (password) => {
       const server = createServer();
       const port = await listen(server);
@@ -187,6 +190,15 @@ export function askDatagram(port: number, message: Uint8Array): Promise<dnsPacke
     });
     socket.send(message, port, '127.0.0.1');
   });
+}
+
+/** Connects, sends, and reads to the end, however it ends. */
+export function attempt(host: string, port: number, bytes: string | Uint8Array, cleanup: Cleanup): Promise<Ended> {
+  const socket = connect({ host, port, allowHalfOpen: true });
+  cleanup(() => void socket.destroy());
+  const ended = readAll(socket);
+  socket.write(bytes);
+  return ended;
 }
 
 export interface Ended {
