@@ -28,13 +28,16 @@ export interface OverlayPlan {
   readonly local: readonly string[];
 }
 
+/** Answered in every such network, so that an attempt at the usual ports is judged and counted. No job may bind them: they are below 1024. */
+const USUAL_PORTS = [80, 443];
+
 /**
  * The listeners that a job's rules ask for. A rule for names, or for a block of addresses, needs its ports on every address, because
  * names have addresses of our choice; a rule for one address takes its ports on that address alone, and the job keeps its own. Ports of the
  * host's loopback are taken on the job's loopback alone.
  */
 export function planListeners(network: Pick<Network, 'allow' | 'hostPorts'>, ipv6: boolean): readonly PlannedListener[] {
-  const everywhere = new Set<number>();
+  const everywhere = new Set<number>(USUAL_PORTS);
   const single = new Map<string, PlannedListener>();
   const add = (address: string, port: number): void => {
     if (address.includes(':') && !ipv6) return;

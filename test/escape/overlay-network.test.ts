@@ -94,10 +94,14 @@ describeUsers('a network that is open for chosen hosts', (user) => {
   test('a port of the host’s loopback is taken on the job’s loopback alone', async () => {
     const { receipts } = await run(['/bin/true'], { network: { hostPorts: [5432] } });
     expect(receipts.find((one) => one.id === 'net.listeners')?.value).toEqual([
+      'tcp 0.0.0.0:443',
+      'tcp 0.0.0.0:80',
       'tcp 127.0.0.1:5432',
       'tcp 198.18.0.2:17817',
       'tcp 198.18.0.2:53',
       'tcp [::1]:5432',
+      'tcp [::]:443',
+      'tcp [::]:80',
       'udp 198.18.0.2:53',
     ]);
   });
