@@ -132,7 +132,7 @@ describe('under --safe', () => {
     expect(result.warnings).toEqual(['resources is waived by --degrade resources; its level is unsupported', '--degrade models has nothing to waive']);
   });
 
-  it.each(NATIVE.controls.filter((control) => !['no_program', 'network_public', 'overlay_network', 'published_ports', 'memory_limit', 'cpu_limit', 'wall_time', 'tmp_size'].includes(control)))(
+  it.each(NATIVE.controls.filter((control) => !['no_program', 'network_public', 'overlay_network', 'published_ports', 'proxy_offered', 'memory_limit', 'cpu_limit', 'wall_time', 'tmp_size'].includes(control)))(
     'refuses an executor without %s',
     async (control) => {
       const { rows } = await refusal({ request: { mode: 'safe' } }, [{ ...NATIVE, controls: NATIVE.controls.filter((one) => one !== control) }]);
