@@ -187,7 +187,8 @@ async function establish(
     ended: (cut) => {
       lease.close();
       unfollow();
-      if (cut !== undefined) recordFailure(engine, visit, protocol, cut);
+      if (cut?.by === 'limit') recordFailure(engine, visit, protocol, cut.reason);
+      else if (cut !== undefined) recordDenial(engine, visit, protocol, { allowed: false, cause: 'claim', rule: cut.reason });
       engine.emit({
         kind: 'closed',
         connection: visit.connection,

@@ -8,8 +8,14 @@ export interface RelayOptions {
   readonly inspect?: ((chunk: Buffer) => string | undefined) | undefined;
   /** Looks at what the server sends. */
   readonly observe?: ((chunk: Buffer) => void) | undefined;
-  /** Called once, when both sockets are closed or a limit or `inspect` ended them. */
-  readonly ended: (cut: string | undefined) => void;
+  /** Called once, when both sockets are closed. `cut`: what ended them before their time. */
+  readonly ended: (cut: Cut | undefined) => void;
+}
+
+/** A limit that was reached, or what `inspect` objected to. */
+export interface Cut {
+  readonly by: 'limit' | 'inspect';
+  readonly reason: string;
 }
 
 /**
@@ -17,13 +23,13 @@ export interface RelayOptions {
  * of one direction is handed on alone (half-close); an error or a reset of one ends the other with a reset.
  */
 export function relay(client: Socket, upstream: Socket, options: RelayOptions): void {
-  let cut: string | undefined;
+  let cut: Cut | undefined;
   let closed = 0;
   const close = (): void => {
     closed += 1;
     if (closed === 2) options.ended(cut);
   };
-  const reset = (reason?: string): void => {
+  const reset = (reason?: Cut): void => {
     cut ??= reason;
     for (const socket of [client, upstream]) resetSocket(socket);
   };
@@ -56,7 +62,7 @@ function observer(observe: RelayOptions['observe']): RelayOptions['inspect'] {
   };
 }
 
-function pump(from: Socket, to: Socket, lease: Lease, reset: (reason: string) => void, inspect: ((chunk: Buffer) => string | undefined) | undefined): void {
+function pump(from: Socket, to: Socket, lease: Lease, reset: (cut: Cut) => void, inspect: ((chunk: Buffer) => string | undefined) | undefined): void {
   let timer: NodeJS.Timeout | undefined;
   let full = false;
   const resume = (): void => {
@@ -64,9 +70,9 @@ function pump(from: Socket, to: Socket, lease: Lease, reset: (reason: string) =>
   };
   from.on('data', (chunk: Buffer) => {
     const objection = inspect?.(chunk);
-    if (objection !== undefined) return reset(objection);
+    if (objection !== undefined) return reset({ by: 'inspect', reason: objection });
     const taken = lease.take(chunk.length);
-    if (taken.kind === 'over') return reset(taken.limit);
+    if (taken.kind === 'over') return reset({ by: 'limit', reason: taken.limit });
     if (!to.write(chunk)) {
       full = true;
       from.pause();
