@@ -206,6 +206,20 @@ describeUsers('real clients in a network that is open for chosen hosts', (user) 
     expect(report.stdout.trim().split('\n').sort()).toEqual(['127.0.0.1 ECONNRESET', '192.0.2.77 ECONNRESET', 'allowed.test ECONNREFUSED']);
   });
 
+  test('a thousand connections at once, none of them lost', async () => {
+    const { ports } = internet;
+    const script = `
+let open = 0, right = 0, wrong = 0;
+const all = Array.from({ length: 1000 }, (_, n) => require('node:net').connect(${ports.bytes}, 'allowed.test').on('error', () => end(false)).on('connect', function () {
+  // Each is open before any is used.
+  if (++open === 1000) all.forEach((socket, k) => socket.write('number ' + k + '\\n'));
+}).on('data', function (part) { this.text = (this.text ?? '') + part; if (this.text.endsWith('\\n')) end(this.text === 'number ' + n + '\\n'); }));
+function end(ok) { ok ? right++ : wrong++; if (right + wrong === 1000) { console.log(right, wrong); process.exit(); } }`;
+    const report = await run([node, '-e', script], { network: { allow: [{ host: 'allowed.test', ports: [ports.bytes], private: true }] } });
+    expect([report.stdout, report.stderr]).toEqual(['1000 0\n', '']);
+    expect(report.network?.counters.mostOpen).toBeGreaterThanOrEqual(1000);
+  });
+
   describe('clients that are configured by the proxy variables', () => {
     const withVariables = async (argv: readonly [string, ...string[]]) => {
       const { ports, nameserver } = internet;

@@ -147,6 +147,13 @@ describeUsers('a network that is open for chosen hosts', (user) => {
     });
   });
 
+  test('a data path that lets everything through is noticed before the command starts', async () => {
+    const report = await lab.run(['/bin/echo', 'started'], { ...ALLOWED, names, parameters: { network: 'everything' } });
+    expect([report.error, report.stdout, report.decision?.kind, report.levels?.network]).toEqual([undefined, '', 'refuse', 'unenforced']);
+    const noticing = ['probe.net.tcp4', 'probe.net.tcp6', 'probe.net.metadata', 'probe.net.name'].map((id) => `network ${id} differs`);
+    expect([...report.unmet].sort()).toEqual(noticing.sort());
+  });
+
   test('SIGKILL of the host: connections break, nothing answers, and no process and no listener is left', async () => {
     const driver = new NativeDriver(user);
     const hostPort = await freePort();

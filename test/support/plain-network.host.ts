@@ -6,11 +6,12 @@ import type { NetworkListener, NetworkService } from '../../src/executor/network
 
 /**
  * The least that can answer a job's network: names from a table have an address each, and a connection to one of them is forwarded to a
- * port of this machine's loopback. Everything else is refused. It shows what the sandbox does by itself, without the rules of the engine.
+ * port of this machine's loopback. Everything else is refused; `everything`: answered. It shows what the sandbox does by itself, without the rules of the engine.
  */
-export function plainNetwork(names: Readonly<Record<string, number>>): NetworkService {
+export function plainNetwork(names: Readonly<Record<string, number>>, everything = false): NetworkService {
   const addresses = new Map(Object.entries(names).map(([name, port], index) => [`198.18.1.${String(index + 1)}`, { name, port }]));
-  const addressOf = (name: string): string | undefined => [...addresses].find(([, one]) => one.name === name.toLowerCase())?.[0];
+  const addressOf = (name: string): string | undefined =>
+    [...addresses].find(([, one]) => one.name === name.toLowerCase())?.[0] ?? (everything ? '198.18.2.2' : undefined);
   const counted = new Map<string, DestinationCounters>();
   const count = (host: string, port: number, what: 'allowed' | 'denied'): void => {
     const old = counted.get(`${host} ${String(port)}`);
@@ -37,6 +38,10 @@ export function plainNetwork(names: Readonly<Record<string, number>>): NetworkSe
     socket.on('error', () => undefined);
     socket.once('close', () => sockets.delete(socket));
     const to = addresses.get(socket.localAddress ?? '');
+    if (to === undefined && everything) {
+      socket.once('data', () => socket.end('HTTP/1.1 200 OK\r\n\r\nthrough'));
+      return;
+    }
     if (to === undefined) {
       count(socket.localAddress ?? '', socket.localPort ?? 0, 'denied');
       socket.destroy();

@@ -20,7 +20,7 @@ export interface Learned {
 }
 
 /** A profile of the hosts that a run asked for and did not get. What can't be written as a rule is a comment. */
-export function learnedProfile(bundle: RunBundle): Learned {
+export function learnedProfile(bundle: Pick<RunBundle, 'run' | 'network'>): Learned {
   const denied = (bundle.network.destinations ?? []).filter((one) => (one.denied ?? 0) > 0);
   const rules = new Map<string, { readonly ports: Set<number>; times: number }>();
   const left: DestinationCounters[] = [];
