@@ -4,6 +4,12 @@ import { errnoOf } from '../core/errors.ts';
 export type Connected =
   { readonly kind: 'connected'; readonly socket: Socket; readonly address: string } | { readonly kind: 'failed'; readonly reason: string };
 
+/** What a socket holds before it stops the other: more than the 64 KiB that one read gives, else each piece would stop and start it. */
+export const HELD_BYTES = 131_072;
+
+/** Of a socket's stream; `net` hands it on, and its types leave it out. */
+const HELD: object = { highWaterMark: HELD_BYTES };
+
 /** RFC 8305 5: how long one attempt is waited for before the next begins beside it. */
 const ATTEMPT_DELAY_MS = 250;
 
@@ -44,7 +50,7 @@ export function connectFirst(addresses: readonly string[], port: number, timeout
         return;
       }
       next += 1;
-      const socket = connect({ host: address, port, allowHalfOpen: true, noDelay: true, keepAlive: true, keepAliveInitialDelay: 30_000 });
+      const socket = connect({ host: address, port, allowHalfOpen: true, noDelay: true, keepAlive: true, keepAliveInitialDelay: 30_000, ...HELD });
       attempts.add(socket);
       const failed = (error: Error): void => {
         attempts.delete(socket);

@@ -91,7 +91,11 @@ export function createForwarder(engine: Engine, proxy: RequestProxy, idle: () =>
     return agent;
   };
 
-  const begin = (request: IncomingMessage, forwarded: Forwarded): { readonly agent: RequestAgent; sent(): ClientRequest | undefined } => {
+  const begin = (
+    request: IncomingMessage,
+    forwarded: Forwarded,
+    onSent: (outgoing: ClientRequest) => void,
+  ): { readonly agent: RequestAgent; sent(): ClientRequest | undefined } => {
     const { visit, path, form } = forwarded;
     const drop = connectionHeaders(request.rawHeaders);
     const upgrade = request.headers.upgrade;
@@ -113,6 +117,7 @@ export function createForwarder(engine: Engine, proxy: RequestProxy, idle: () =>
         keepAlive: true,
         addRequest: (outgoing, options) => {
           sent = outgoing;
+          onSent(outgoing);
           // The target goes on byte by byte; http-proxy would make a URL of it.
           outgoing.path = upstreamProxy === undefined || form === 'asterisk' ? path : `http://${authority}${path}`;
           if (upstreamProxy?.authorization !== undefined) outgoing.setHeader('proxy-authorization', upstreamProxy.authorization);
@@ -160,17 +165,23 @@ export function createForwarder(engine: Engine, proxy: RequestProxy, idle: () =>
         request.socket.destroy();
       };
       let granted = false;
+      let denied = false;
       const grant = (): void => {
         if (!granted) recordGrant(engine, visit, 'http', decision.rule);
         granted = true;
       };
-      const { agent, sent } = begin(request, forwarded);
+      const { agent, sent } = begin(request, forwarded, (outgoing) => {
+        // Ended without answer or error: a server that switches protocols though nobody asked.
+        outgoing.once('close', () => {
+          if (response.headersSent || response.destroyed || denied) return;
+          failed({ kind: 'failed', reason: `${visit.destination.host}: no answer` });
+        });
+      });
       response.once('close', () => {
         lease.close();
         // A request that was given up before it had an answer was allowed all the same.
         if (!denied) grant();
       });
-      let denied = false;
       proxy.answers.set(request, (answer) => {
         grant();
         tame(answer);
@@ -198,7 +209,7 @@ export function createForwarder(engine: Engine, proxy: RequestProxy, idle: () =>
         reset(socket);
       };
       socket.once('close', () => lease.close());
-      const { agent, sent } = begin(request, forwarded);
+      const { agent, sent } = begin(request, forwarded, () => undefined);
       proxy.upgrades.set(request, (outgoing) => {
         outgoing.once('upgrade', (_answer, upstream) => {
           recordGrant(engine, visit, 'http', decision.rule);

@@ -5,6 +5,7 @@ import type { LookupCounters, NetworkCounters } from '../core/bundle.ts';
 import { ProofrunError } from '../core/errors.ts';
 import { canonicalHost } from '../policy/decide.ts';
 import { serveConnection } from './connection.host.ts';
+import { HELD_BYTES } from './connect.host.ts';
 import { createCounters } from './counters.ts';
 import type { OverlayRules } from './decide.ts';
 import { createDialler } from './dial.host.ts';
@@ -97,6 +98,8 @@ export async function startOverlayNet(options: OverlayNetOptions): Promise<Overl
 
   const take = (server: Server, serve: (socket: Socket, connection: number) => void): void => {
     servers.add(server);
+    // Of the sockets that it accepts.
+    Object.assign(server, { highWaterMark: HELD_BYTES });
     const onConnection = (socket: Socket): void => {
       // A server of anybody may have been made without it.
       socket.allowHalfOpen = true;
