@@ -1,5 +1,6 @@
 import { CONTROLS, type ExecutorCapabilities } from '../src/core/plan.ts';
 import { hostCapabilities } from '../executors/host/capabilities.ts';
+import { OVERLAY_V4, PROXY_PORT } from '../executors/shim/overlay-plan.ts';
 
 /**
  * What each executor can do where nothing stands in its way: a control group of its own included. test/unit/cli-docs.test.ts holds the native row
@@ -11,8 +12,8 @@ export const DOCUMENTED: readonly ExecutorCapabilities[] = [
     available: true,
     version: '',
     user: 'user',
-    controls: CONTROLS.filter((control) => control !== 'no_program'),
-    network: { public: true, deny: true, selective: false },
+    controls: CONTROLS.filter((control) => control !== 'no_program' && control !== 'proxy_offered'),
+    network: { public: true, deny: true, selective: true, proxy: `http://${OVERLAY_V4}:${String(PROXY_PORT)}` },
     subprocess: { contained: true, listed: false, none: false },
     limits: { memory: true, cpus: true, processes: true, swap: true },
     cooperative: [],

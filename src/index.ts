@@ -41,6 +41,8 @@ export interface ProofrunOptions {
   readonly executors?: readonly ExecutorEntry[];
   /** Absolute path of proofrun-shim. Default: the one of this package. */
   readonly shim?: string;
+  /** Servers that resolve the names that jobs may reach: `address` or `address:port`. Default: as this machine resolves names. */
+  readonly nameservers?: readonly string[];
   /** Milliseconds since the epoch. Default: Date.now. */
   readonly clock?: () => number;
 }
@@ -61,6 +63,7 @@ export async function createProofrun(options: ProofrunOptions = {}): Promise<Pro
     stateDirectory,
     executors: createRegistry(options.executors ?? defaultExecutors(), user.uid === 0 ? 'root' : 'user'),
     shim: () => locateShim(options.shim),
+    upstream: { env, ...(options.nameservers === undefined ? {} : { nameservers: options.nameservers }) },
     clock: options.clock ?? Date.now,
     caller: {
       currentDirectory: options.currentDirectory ?? process.cwd(),

@@ -1,7 +1,8 @@
 import { ProofrunError } from '../../src/core/errors.ts';
 import type { Executor } from '../../src/executor/executor.ts';
 import { hostCapabilities } from './capabilities.ts';
-import { openOutputPipes } from './pipes.host.ts';
+import { dropPipe, openOutputPipes } from './pipes.host.ts';
+import { offerProxy } from './proxy.host.ts';
 import { HostSession } from './session.host.ts';
 
 export interface HostExecutorOptions {
@@ -24,7 +25,13 @@ export function createHostExecutor(options: HostExecutorOptions): Executor {
       if ([...argv, ...environment].some((text) => text.includes('\0'))) {
         throw new ProofrunError('ERR_LAUNCH', { message: 'execve: an argument or an environment variable holds a NUL byte' });
       }
-      return new HostSession(request, request.io.kind === 'pipes' ? await openOutputPipes(request.scratch) : undefined);
+      const pipes = request.io.kind === 'pipes' ? await openOutputPipes(request.scratch) : undefined;
+      try {
+        return new HostSession(request, pipes, await offerProxy(request));
+      } catch (error) {
+        for (const pipe of pipes ?? []) dropPipe(pipe);
+        throw error;
+      }
     },
   };
 }

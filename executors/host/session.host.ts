@@ -3,10 +3,12 @@ import { closeSync, statSync } from 'node:fs';
 import { constants } from 'node:os';
 import { PassThrough, type Readable } from 'node:stream';
 import { ProofrunError, errnoOf, messageOf } from '../../src/core/errors.ts';
+import type { Receipt, ReceiptRequirement } from '../../src/core/receipt.ts';
 import type { Ending } from '../../src/core/run.ts';
 import type { IoPlan, LaunchRequest, Session, SessionClosing } from '../../src/executor/executor.ts';
 import { hostObservations } from './observations.ts';
 import { dropPipe, type OutputPipe } from './pipes.host.ts';
+import type { OfferedProxy } from './proxy.host.ts';
 import { ProcessTree } from './process-tree.host.ts';
 
 /** A pipe that a process beyond our reach still holds is given up this long after the end of the tree. */
@@ -30,8 +32,8 @@ function endingOfExit(code: number | null, signal: NodeJS.Signals | null): Endin
 
 /** A command that waits to be started. Nothing is isolated, so nothing is built before release and there are no receipts. */
 export class HostSession implements Session {
-  readonly receipts = [];
-  readonly requirements = [];
+  readonly receipts: readonly Receipt[];
+  readonly requirements: readonly ReceiptRequirement[];
   readonly stdin = undefined;
   readonly stdout: PassThrough | undefined;
   readonly stderr: PassThrough | undefined;
@@ -39,6 +41,7 @@ export class HostSession implements Session {
 
   readonly #request: LaunchRequest;
   readonly #io: IoPlan;
+  readonly #proxy: OfferedProxy | undefined;
   /** Undefined on a terminal, and where real pipes can't be had. */
   readonly #pipes: readonly [OutputPipe, OutputPipe] | undefined;
   #sources: readonly (Readable | null)[] = [];
@@ -51,8 +54,11 @@ export class HostSession implements Session {
   #timer: NodeJS.Timeout | undefined;
   #closing: Promise<SessionClosing> | undefined;
 
-  constructor(request: LaunchRequest, pipes: readonly [OutputPipe, OutputPipe] | undefined) {
+  constructor(request: LaunchRequest, pipes: readonly [OutputPipe, OutputPipe] | undefined, proxy: OfferedProxy | undefined) {
     this.#request = request;
+    this.#proxy = proxy;
+    this.receipts = proxy?.receipts ?? [];
+    this.requirements = proxy?.requirements ?? [];
     this.#pipes = pipes;
     this.#io = request.io;
     this.stdout = request.io.kind === 'pipes' ? new PassThrough() : undefined;
@@ -81,7 +87,7 @@ export class HostSession implements Session {
     try {
       child = spawn(program, args, {
         cwd,
-        env: { ...permissions.credentials.environment },
+        env: { ...permissions.credentials.environment, ...this.#proxy?.variables },
         // A session of its own would take the command away from the terminal.
         detached: !terminal,
         stdio: this.#stdio(),
@@ -163,9 +169,11 @@ export class HostSession implements Session {
     const { killed, left } = (await this.#tree?.kill()) ?? { killed: [], left: [] };
     await this.exited;
     for (const [index, source] of this.#sources.entries()) giveUp(source, index === 0 ? this.stdout : this.stderr);
+    const counters = this.#proxy?.network.counters();
+    await this.#proxy?.network.close();
     const timedOut = this.#cause.kind === 'timeout';
     return {
-      observations: hostObservations(),
+      observations: hostObservations(this.requirements, this.receipts),
       peaks: { memoryBytes: null, processes: null, cpuTimeMs: null },
       limitHits: timedOut ? ['wall_time'] : [],
       killed: endedByItself && !timedOut ? killed.map(({ pid, name }) => ({ pid, name })) : [],
@@ -175,6 +183,7 @@ export class HostSession implements Session {
           ? ['output went through sockets: the command could not open /dev/stdout (mkfifo failed)']
           : []),
       ],
+      ...(counters === undefined ? {} : { network: { counters, kernelRefused: null } }),
       discarded: null,
     };
   }

@@ -88,7 +88,7 @@ async function start(request: BeginRequest, options: BeginOptions): Promise<Star
 
 function spawnOuter(
   shim: string,
-  { io, agent: agentPlace }: BeginRequest,
+  { plan, io, agent: agentPlace }: BeginRequest,
 ): Pick<StartedOuter, 'child' | 'control' | 'agent'> & { readonly spawned: Promise<void> } {
   const terminal = io.kind === 'terminal';
   const stdin = io.kind === 'pipes' && io.stdin === 'none' ? 'ignore' : 'inherit';
@@ -101,7 +101,8 @@ function spawnOuter(
     stdio: [
       ...(terminal ? (['inherit', 'inherit', 'inherit'] as const) : ([stdin, 'pipe', 'pipe'] as const)),
       'pipe',
-      'ignore',
+      // A channel of Node's own, over which listening sockets come.
+      plan.job.permissions.network.kind === 'selective' ? ('ipc' as const) : ('ignore' as const),
       agentPlace === undefined ? 'ignore' : 'pipe',
     ],
   });

@@ -1,3 +1,4 @@
+import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chmodSync, chownSync, mkdirSync, realpathSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -19,6 +20,7 @@ import { expectedLimits, type CgroupSupport } from './cgroup.ts';
 import { detectCgroups, joinCgroup, listCgroups } from './cgroup.host.ts';
 import { gatherFacts, mountsInside, type HostFacts } from './facts.host.ts';
 import { lower, type LaunchNames, type NativeLowering } from './lower.ts';
+import { NativeNetwork } from './network.host.ts';
 import { findBubblewrap, probeNative } from './probe.host.ts';
 import { NativeSession } from './session.host.ts';
 
@@ -78,6 +80,7 @@ async function launch(request: LaunchRequest, options: NativeExecutorOptions, be
   const lowered = lower(request, facts, names, group === undefined ? {} : expectedLimits(group.limits, group.support));
   const lowering = { ...lowered, install: options.alterInstall?.(lowered.install) ?? lowered.install };
   beginning.take();
+  const network = request.plan.job.permissions.network.kind === 'selective' ? networkOf(request, lowering, child) : undefined;
   const session = new NativeSession({
     request,
     facts,
@@ -86,6 +89,7 @@ async function launch(request: LaunchRequest, options: NativeExecutorOptions, be
     child,
     control,
     agent,
+    network,
     joined: joined ?? joinCgroup(lowering.install.cgroupProcs, child.pid ?? 0),
   });
   const cancel = (): void => {
@@ -101,6 +105,13 @@ async function launch(request: LaunchRequest, options: NativeExecutorOptions, be
   } finally {
     request.abort?.removeEventListener('abort', cancel);
   }
+}
+
+function networkOf(request: LaunchRequest, { install }: NativeLowering, child: ChildProcess): NativeNetwork {
+  if (request.network === undefined)
+    throw new ProofrunError('ERR_LAUNCH', { message: 'the plan opens the network for chosen hosts, and nothing answers there' });
+  const listeners = install.operations.filter((one) => one.op === 'listener').length;
+  return new NativeNetwork({ child, listeners, publish: install.published, service: request.network });
 }
 
 /** Directories of one launch: the mount point of the private tmpfs, the private home's layer, the file that must not be seen. */

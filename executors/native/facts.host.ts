@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, realpathSync, statSync, type Dirent } from 'node:fs';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { arch } from 'node:process';
 import { ProofrunError } from '../../src/core/errors.ts';
@@ -64,6 +65,10 @@ export interface HostFacts {
   readonly directShares: readonly { readonly path: string; readonly directory: boolean }[];
   /** Caches of profiles: where they are mounted, and our directory that holds them. */
   readonly caches: readonly { readonly path: string; readonly source: string }[];
+  /** This kernel speaks IPv6. */
+  readonly ipv6: boolean;
+  /** What the machine is called: programs look their own name up. */
+  readonly hostName: string;
   /** Literal write denials that exist inside a staged root. */
   readonly writeDenied: readonly { readonly path: string; readonly directory: boolean }[];
 }
@@ -390,6 +395,8 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
       path,
       source: join(request.stateDirectory, 'caches', profile, cacheName(path)),
     })),
+    ipv6: existsSync('/proc/net/if_inet6'),
+    hostName: hostname(),
     writeDenied: permissions.fileWrite.deny
       .filter((rule) => rule.literal && covered(rule.pattern) && !isHidden(rule.pattern))
       .flatMap((rule) => {

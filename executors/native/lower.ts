@@ -1,13 +1,15 @@
 import { createHash } from 'node:crypto';
 import { dirname, join } from 'node:path';
 import { perDimension } from '../../src/core/dimension.ts';
+import type { EffectivePermissions } from '../../src/core/job.ts';
 import type { JsonValue } from '../../src/core/json.ts';
 import type { ControlId } from '../../src/core/plan.ts';
 import type { Expectation, ReceiptPhase, ReceiptRequirement } from '../../src/core/receipt.ts';
 import { requireReceipts, type ExpectedReceipt } from '../../src/evidence/index.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
+import { deniedTarget, formatListener, OVERLAY_V4, overlayFiles, planOverlay, type OverlayPlan } from '../shim/overlay-plan.ts';
 import { CLONE, PROBE, RIGHT, type InnerSetting, type OuterOperation, type ProbeSetting } from '../shim/protocol.ts';
-import { buildFilter, isSeccompArch, SECCOMP_PROBES } from '../shim/seccomp/index.ts';
+import { buildFilter, isSeccompArch, SECCOMP_PROBES, SYSCALLS } from '../shim/seccomp/index.ts';
 import type { HostFacts } from './facts.host.ts';
 import { formatMount } from './mountinfo.ts';
 import { placesOf, planRoot, type RootPlan } from './root-plan.ts';
@@ -28,10 +30,12 @@ export interface NativeLowering {
     readonly cgroupProcs: readonly string[];
     readonly operations: readonly OuterOperation[];
     readonly settings: readonly InnerSetting[];
+    /** Ports that this process takes on the host's loopback. */
+    readonly published: EffectivePermissions['network']['publish'];
   };
   readonly requirements: readonly ReceiptRequirement[];
   /** Probes whose port is known when outer listens. */
-  readonly loopbackProbe: string | undefined;
+  readonly loopbackProbe: { readonly id: string; readonly kind: number } | undefined;
   /** Files whose arrival in the upper layer proves that writes are staged: layer path and path on the host. */
   readonly landings: readonly { readonly id: string; readonly upper: string; readonly host: string }[];
   readonly homeUpper: string;
@@ -160,23 +164,74 @@ function lowerFiles(lowering: Lowering, request: LaunchRequest, facts: HostFacts
   return landings;
 }
 
-function lowerNetwork(lowering: Lowering, request: LaunchRequest, facts: HostFacts, names: LaunchNames): string | undefined {
-  if (request.plan.job.permissions.network.kind === 'public') {
-    lowering.equals('network_public', 'ns.net.shared', facts.namespaces.net);
-    return undefined;
-  }
+/** How a connection ends that the host's process, or the kernel, refuses. */
+const REFUSED_TCP = ['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ENODATA', 'EACCES'] as const;
+const AF_VSOCK = 40;
+
+/** What both kinds of own network owe: nothing but lo, and the host's sockets out of reach. */
+function lowerOwnNetwork(lowering: Lowering, request: LaunchRequest, facts: HostFacts, names: LaunchNames): void {
   lowering.fact('network_namespace', 'ns.net', { kind: 'differs', from: facts.namespaces.net });
   lowering.equals('network_namespace', 'net.interfaces', ['lo']);
   lowering.equals('network_namespace', 'net.routes', []);
+  lowering.probe('host_sockets', 'probe.net.host_abstract', PROBE.unix, `@proofrun-${names.nonce}`, [], ['ECONNREFUSED']);
+  const path = join(request.scratch, 'probe.sock');
+  if (path.length <= LONGEST_SOCKET_PATH) lowering.probe('host_sockets', 'probe.net.host_path', PROBE.unix, path, [], ['ENOENT', 'ECONNREFUSED', 'EACCES']);
+  else lowering.probe('host_sockets', 'probe.net.host_path', PROBE.open, path, [O_PATH], ['ENOENT']);
+}
+
+function lowerOverlay(lowering: Lowering, request: LaunchRequest, facts: HostFacts, names: LaunchNames, overlay: OverlayPlan): void {
+  const { network } = request.plan.job.permissions;
+  const { listeners } = overlay;
+  lowering.equals('overlay_network', 'net.addresses', overlay.addresses);
+  lowering.equals('overlay_network', 'net.local', overlay.local);
+  const expected = listeners.map(formatListener).sort();
+  lowering.equals('overlay_network', 'net.listeners', expected);
+  lowering.equals('overlay_network', 'end.net.listeners', expected, 'end');
+  lowering.equals('overlay_network', 'resolver.file', overlayFiles(facts.hostName).get('/etc/resolv.conf') ?? '');
+  // RFC 6761: a name below .invalid exists nowhere, so no rule can want it.
+  lowering.probe('overlay_network', 'probe.net.name', PROBE.name, `${OVERLAY_V4} ${names.nonce}.invalid`, [], ['ENOENT']);
+  const answer = (control: ControlId, id: string, of: 'v4' | 'v6' | 'metadata'): void => {
+    const { address, port } = deniedTarget(network, of, listeners);
+    lowering.probe(control, id, PROBE.answer, address, [port], REFUSED_TCP);
+  };
+  answer('network_namespace', 'probe.net.tcp4', 'v4');
+  if (facts.ipv6) answer('overlay_network', 'probe.net.tcp6', 'v6');
+  answer('overlay_network', 'probe.net.metadata', 'metadata');
+  lowering.probe('network_namespace', 'probe.net.udp4', PROBE.udp, NOWHERE_V4, [443], ['ECONNREFUSED']);
+  lowering.probe('network_namespace', 'probe.net.dns', PROBE.udp, NOWHERE_V4, [53], ['ECONNREFUSED']);
+  lowering.probe('overlay_network', 'probe.net.dns_tcp', PROBE.answer, NOWHERE_V4, [53], REFUSED_TCP);
+  const socket = isSeccompArch(facts.arch) ? SYSCALLS[facts.arch]['socket'] : undefined;
+  if (socket !== undefined) {
+    lowering.probe('overlay_network', 'probe.net.vsock', PROBE.syscall, '', [socket, AF_VSOCK, 1, 0], ['EAFNOSUPPORT', 'EPERM', 'EACCES']);
+  }
+  if (network.publish.length > 0) {
+    const published = network.publish.map(({ hostPort }) => formatListener({ kind: 'tcp', address: '127.0.0.1', port: hostPort })).sort();
+    lowering.equals('published_ports', 'net.published', published);
+    lowering.equals('published_ports', 'end.net.published', published, 'end');
+  }
+}
+
+function lowerNetwork(lowering: Lowering, request: LaunchRequest, facts: HostFacts, names: LaunchNames): NativeLowering['loopbackProbe'] {
+  const { network } = request.plan.job.permissions;
+  if (network.kind === 'public') {
+    lowering.equals('network_public', 'ns.net.shared', facts.namespaces.net);
+    return undefined;
+  }
+  lowerOwnNetwork(lowering, request, facts, names);
+  const id = 'probe.net.host_loopback';
+  if (network.kind === 'selective') {
+    lowerOverlay(lowering, request, facts, names, planOverlay(network, facts.ipv6));
+    // The port is the kernel's choice, and may be one on which we listen.
+    lowering.fact('host_sockets', id, { kind: 'refused', errnos: REFUSED_TCP });
+    return { id, kind: PROBE.answer };
+  }
   const unreachable = ['ENETUNREACH', 'EHOSTUNREACH', 'ENETDOWN'];
   lowering.probe('network_namespace', 'probe.net.tcp4', PROBE.tcp, NOWHERE_V4, [80], unreachable);
   lowering.probe('network_namespace', 'probe.net.udp4', PROBE.udp, NOWHERE_V4, [443], unreachable);
   lowering.probe('network_namespace', 'probe.net.dns', PROBE.udp, NOWHERE_V4, [53], unreachable);
   lowering.probe('network_namespace', 'probe.net.tcp6', PROBE.tcp, '2001:db8::1', [80], [...unreachable, 'EADDRNOTAVAIL', 'EAFNOSUPPORT']);
-  lowering.probe('host_sockets', 'probe.net.host_abstract', PROBE.unix, `@proofrun-${names.nonce}`, [], ['ECONNREFUSED']);
-  const loopback = 'probe.net.host_loopback';
-  lowering.fact('host_sockets', loopback, { kind: 'refused', errnos: ['ECONNREFUSED'] });
-  return loopback;
+  lowering.fact('host_sockets', id, { kind: 'refused', errnos: ['ECONNREFUSED'] });
+  return { id, kind: PROBE.tcp };
 }
 
 function lowerProcesses(lowering: Lowering, request: LaunchRequest, facts: HostFacts, terminal: boolean): void {
@@ -281,12 +336,14 @@ export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNam
   const env = Object.entries(permissions.credentials.environment).map(([name, value]) => `${name}=${value}`);
   lowering.equals('environment', 'environment', digestEnvironment(Buffer.from(env.map((one) => `${one}\0`).join(''))));
 
-  const closedNetwork = permissions.network.kind !== 'public';
-  const namespaces = CLONE.newNs | (facts.asRoot ? 0 : CLONE.newUser) | (closedNetwork ? CLONE.newNet : 0);
+  const ownNetwork = permissions.network.kind !== 'public';
+  const overlay = permissions.network.kind === 'selective' ? planOverlay(permissions.network, facts.ipv6) : undefined;
+  const namespaces = CLONE.newNs | (facts.asRoot ? 0 : CLONE.newUser) | (ownNetwork ? CLONE.newNet : 0);
   const operations: OuterOperation[] = [
     { op: 'listen', abstract: `proofrun-${names.nonce}`, path: join(request.scratch, 'probe.sock') },
     { op: 'unshare', flags: namespaces, map: !facts.asRoot, uid: facts.caller.uid, gid: facts.caller.gid },
-    ...(closedNetwork ? [{ op: 'loopback' } as const] : []),
+    ...(ownNetwork ? [{ op: 'loopback' } as const] : []),
+    ...(overlay?.operations ?? []),
     ...root.operations,
     ...(request.agent === undefined ? [] : [agentOperation(request.agent, facts, base)]),
     { op: 'start', terminal: names.terminal !== undefined, argv: bubblewrapArgv(request, facts, base) },
@@ -303,7 +360,7 @@ export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNam
     ...lowering.probes.map((probe): InnerSetting => ({ set: 'probe', probe })),
   ];
   return {
-    install: { cgroupProcs: names.cgroupProcs, operations, settings },
+    install: { cgroupProcs: names.cgroupProcs, operations, settings, published: overlay === undefined ? [] : permissions.network.publish },
     requirements: requireReceipts(
       perDimension((dimension) => dimensions[dimension].controls),
       lowering.expected,

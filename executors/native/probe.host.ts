@@ -4,6 +4,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { promisify } from 'node:util';
 import type { ControlId, ExecutorCapabilities } from '../../src/core/plan.ts';
 import { locateShim } from '../shim/locate.host.ts';
+import { OVERLAY_V4, PROXY_PORT } from '../shim/overlay-plan.ts';
 import type { CgroupSupport } from './cgroup.ts';
 
 /** Absolute paths where distributions and administrators put it; PATH is never searched. */
@@ -12,7 +13,7 @@ const BUBBLEWRAP_PATHS = ['/usr/bin/bwrap', '/usr/local/bin/bwrap', '/bin/bwrap'
 /** The controls that this executor installs and reads back, whatever the user. Limits of the tree depend on control groups. */
 const CONTROLS: readonly ControlId[] = [
   ...(['mount_namespace', 'projected_root', 'hidden_paths', 'staged_workspace', 'read_only_host', 'private_home', 'kernel_files'] as const),
-  ...(['network_namespace', 'network_public', 'host_sockets'] as const),
+  ...(['network_namespace', 'network_public', 'overlay_network', 'published_ports', 'host_sockets'] as const),
   ...(['pid_namespace', 'shim_is_init', 'no_new_privs', 'capabilities', 'user_drop', 'seccomp', 'descriptors', 'tree_killed'] as const),
   ...(['environment', 'agent_sockets', 'session_keyring', 'rlimits', 'wall_time', 'tmp_size'] as const),
 ];
@@ -119,7 +120,7 @@ export async function probeNative(version: string, support: () => CgroupSupport)
       ...(usable('memory') ? (['memory_limit'] as const) : []),
       ...(usable('cpu') ? (['cpu_limit'] as const) : []),
     ],
-    network: { public: true, deny: true, selective: false },
+    network: { public: true, deny: true, selective: true, proxy: `http://${OVERLAY_V4}:${String(PROXY_PORT)}` },
     subprocess: { contained: true, listed: false, none: false },
     limits: {
       memory: usable('memory'),

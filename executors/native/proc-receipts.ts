@@ -26,6 +26,16 @@ export function receiptOfLanding(id: string, upper: string, inUpper: boolean, on
   return procReceipt(id, `lstat(2) of ${upper}`, value);
 }
 
+/** Sockets of the job's network that wait for connections or datagrams, each with whether it belongs to this process. */
+export function receiptOfListeners(listeners: readonly string[], readFrom: string, phase: ReceiptPhase = 'gate'): Receipt {
+  return procReceipt(phase === 'gate' ? 'net.listeners' : 'end.net.listeners', readFrom, listeners, phase);
+}
+
+/** Listeners of published ports on the host, by this process's own tables. */
+export function receiptOfPublished(listeners: readonly string[], readFrom: string, phase: ReceiptPhase = 'gate'): Receipt {
+  return procReceipt(phase === 'gate' ? 'net.published' : 'end.net.published', readFrom, listeners, phase);
+}
+
 /** PID 1 of the sandbox after the end: `/proc/<pid>` is gone, or names another process. */
 export function receiptOfInitGone(pid: number, gone: boolean): Receipt {
   return procReceipt('end.init_gone', `/proc/${pid} on the host`, gone ? 'gone' : 'alive', 'end');

@@ -1,8 +1,10 @@
-import { dirname } from 'node:path';
+import { basename, dirname } from 'node:path';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
+import { overlayFiles } from '../shim/overlay-plan.ts';
 import { MOUNT, type OuterOperation } from '../shim/protocol.ts';
 import type { HostFacts, Mask } from './facts.host.ts';
 import { formatMount } from './mountinfo.ts';
+import { NO_SHADOW } from './shadow.host.ts';
 
 /** The root that outer builds, and what its mount table has to say afterwards. */
 export interface RootPlan {
@@ -59,7 +61,9 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
   operations.push({ op: 'base', path: base });
   for (const path of [places.root, places.empty, places.masks, places.skeleton]) directory(path);
 
-  const targets = collectTargets(request, facts);
+  // They stand in for the host's, whatever those are: files, links, or absent.
+  const ownFiles = permissions.network.kind === 'selective' ? overlayFiles(facts.hostName) : new Map<string, string>();
+  const targets = collectTargets(request, facts).filter((one) => !ownFiles.has(one.path));
   const home = targets.find((one) => one.kind === 'home');
   const real = permissions.fileRead.home === 'real';
   const covers = targets.filter((one) => one.kind === 'tree' || one.kind === 'stage' || one.kind === 'view' || one.kind === 'tmpfs' || one.kind === 'home');
@@ -100,13 +104,19 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
   };
 
   let maskCount = 0;
-  const maskLayer = (mask: Mask | undefined, like: string): readonly string[] => {
-    if (mask === undefined) return [];
+  const maskLayer = (mask: Mask | undefined, like: string, files: readonly OwnFile[] = []): readonly string[] => {
+    const shown = mask ?? (files.length === 0 ? undefined : NO_MASK);
+    if (shown === undefined) return [];
     const layer = `${places.masks}/${maskCount++}`;
-    operations.push(...maskOperations(layer, like, mask, { uid, gid }));
+    operations.push(...maskOperations(layer, like, shown, { uid, gid }, files));
     return [layer];
   };
-  const maskFor = (path: string): readonly string[] => maskLayer(facts.masks.get(path), path);
+  const maskFor = (path: string): readonly string[] =>
+    maskLayer(
+      facts.masks.get(path),
+      path,
+      [...ownFiles].filter(([file]) => dirname(file) === path).map(([file, text]) => ({ name: basename(file), text })),
+    );
   /** What lies below a stage: the directory with its mask, and above them the result of an earlier run, in which other names may be hidden. */
   const lowersOf = (root: string, base: string | undefined): readonly string[] => [
     ...(base === undefined ? [] : [...maskLayer(facts.covers.get(root), base), base]),
@@ -175,6 +185,12 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
         writable.push(target.path);
         break;
     }
+  }
+
+  for (const [path, text] of ownFiles) {
+    const parent = targets.find((one) => one.path === dirname(path));
+    if (parent?.kind === 'tree' && !parent.bind) continue; // in its mask
+    operations.push({ op: 'file', path: `${places.root}${path}`, mode: 0o644, text });
   }
 
   // Places that bubblewrap mounts on, and links that programs expect.
@@ -258,11 +274,26 @@ function skeletonOperations(targets: readonly Target[], facts: HostFacts, skelet
   return operations;
 }
 
+const NO_MASK: Mask = { directories: [], whiteouts: [], shadow: NO_SHADOW };
+
 /** A layer that hides names: whiteouts, in directories that look like the real ones. */
-export function maskOperations(layer: string, root: string, mask: Mask, ids: { readonly uid: number; readonly gid: number }): readonly OuterOperation[] {
+/** A file of ours that stands in for one of the host's. */
+interface OwnFile {
+  readonly name: string;
+  readonly text: string;
+}
+
+export function maskOperations(
+  layer: string,
+  root: string,
+  mask: Mask,
+  ids: { readonly uid: number; readonly gid: number },
+  files: readonly OwnFile[] = [],
+): readonly OuterOperation[] {
   const operations: OuterOperation[] = [{ op: 'dir', path: layer, mode: 0o755, ...ids }];
   for (const name of mask.directories) operations.push({ op: 'dir', path: `${layer}/${name}`, mode: 0o755, ...ids });
   for (const { path, mode } of mask.shadow.files) operations.push({ op: 'copy', source: `${root}/${path}`, path: `${layer}/${path}`, mode, ...ids });
+  for (const { name, text } of files) operations.push({ op: 'file', path: `${layer}/${name}`, mode: 0o644, text });
   for (const name of mask.whiteouts) operations.push({ op: 'whiteout', path: `${layer}/${name}` });
   // Deepest first: making an entry changes the times of its directory.
   for (const name of [...mask.directories].reverse()) operations.push({ op: 'like', path: `${layer}/${name}`, model: `${root}/${name}` });

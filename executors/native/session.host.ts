@@ -11,23 +11,14 @@ import type { Ending } from '../../src/core/run.ts';
 import { deriveObservations } from '../../src/evidence/index.ts';
 import type { LaunchRequest, Session, SessionClosing } from '../../src/executor/executor.ts';
 import { endingOf } from '../shim/ending.ts';
-import {
-  encodeCommand,
-  encodeOperation,
-  encodeSetting,
-  errnoName,
-  FrameSplitter,
-  parseFrame,
-  PROBE,
-  PROTOCOL_VERSION,
-  type ShimFrame,
-} from '../shim/protocol.ts';
-import { receiptsAtEnd, receiptsAtGate } from '../shim/receipts.ts';
+import { encodeCommand, encodeOperation, encodeSetting, errnoName, FrameSplitter, parseFrame, PROTOCOL_VERSION, type ShimFrame } from '../shim/protocol.ts';
+import { receiptsAtEnd, receiptsAtGate, refusedByKernel } from '../shim/receipts.ts';
 import type { NativeAgentLink } from './agent-link.host.ts';
 import type { Cgroup } from './cgroup.host.ts';
 import type { HostFacts } from './facts.host.ts';
 import { countDiscarded } from './discarded.host.ts';
 import { digestEnvironment, type NativeLowering } from './lower.ts';
+import type { NativeNetwork } from './network.host.ts';
 import { parseMountinfo, summariseTable, summariseUppers, tmpfsBytes } from './mountinfo.ts';
 import { hasEnded, lives, markProcess, type ProcessMark } from './process-end.host.ts';
 import { receiptOfInitGone, receiptOfLanding, receiptsOfCgroup, receiptsOfStatus } from './proc-receipts.ts';
@@ -52,6 +43,8 @@ export interface NativeLaunch {
   /** Resolves when outer is in its control group. */
   readonly joined: Promise<void>;
   readonly agent: NativeAgentLink | undefined;
+  /** Of a job whose rules name hosts. */
+  readonly network: NativeNetwork | undefined;
 }
 
 /** A sandbox of bubblewrap and the shim, from the start of outer to the end of the tree. */
@@ -146,7 +139,8 @@ export class NativeSession implements Session {
     // Outer builds the root meanwhile. It has no child before the start, so whatever it starts is in the group.
     control.write(Buffer.concat(operations.filter((one) => one.op !== 'start').map(encodeOperation)));
     const rest = [...operations.filter((one) => one.op === 'start').map(encodeOperation), ...settings.map(encodeSetting)];
-    Promise.all([this.probeTarget, joined]).then(
+    // A network whose rules name hosts has to be answered before it is probed.
+    Promise.all([this.probeTarget, joined, this.launch.network?.serve()]).then(
       ([port]) => control.write(Buffer.concat([...rest, ...this.loopbackProbe(port), encodeSetting({ set: 'end' })])),
       (error: unknown) => {
         this.fail(error instanceof ProofrunError ? error : launchError(messageOf(error)));
@@ -154,7 +148,7 @@ export class NativeSession implements Session {
     );
     const outcome = await this.atGate;
     if (outcome !== 'ready') throw await this.explained(outcome);
-    this.receipts.push(...this.shimReceipts(), ...this.statusReceipts(), ...this.cgroupReceipts());
+    this.receipts.push(...this.shimReceipts(), ...this.statusReceipts(), ...this.cgroupReceipts(), ...this.networkReceipts());
     for (const { id, upper, host } of lowering.landings) this.receipts.push(receiptOfLanding(id, upper, exists(upper), exists(host)));
   }
 
@@ -188,6 +182,7 @@ export class NativeSession implements Session {
   /** Ends a launch that did not reach the gate. */
   async abandon(): Promise<void> {
     await this.endTree();
+    await this.launch.network?.close();
     await this.launch.cgroup?.remove();
   }
 
@@ -252,8 +247,8 @@ export class NativeSession implements Session {
 
   /** A connection to a listener of outer's in the caller's network. Port 0: there is no listener. */
   private loopbackProbe(port: number): readonly Buffer[] {
-    const id = this.launch.lowering.loopbackProbe;
-    return id === undefined || port === 0 ? [] : [encodeSetting({ set: 'probe', probe: { id, kind: PROBE.tcp, subject: '127.0.0.1', args: [port] } })];
+    const probe = this.launch.lowering.loopbackProbe;
+    return probe === undefined || port === 0 ? [] : [encodeSetting({ set: 'probe', probe: { ...probe, subject: '127.0.0.1', args: [port] } })];
   }
 
   private endingOf(status: number): Ending {
@@ -281,6 +276,7 @@ export class NativeSession implements Session {
       facts: this.facts,
       probes: this.probes,
       digest: digestEnvironment,
+      overlay: this.launch.network !== undefined,
       processLimitByRlimit: !this.launch.facts.asRoot,
       mounts: (text) => {
         const lines = parseMountinfo(text);
@@ -301,7 +297,11 @@ export class NativeSession implements Session {
   private statusReceipts(): readonly Receipt[] {
     let pid = this.launch.child.pid;
     for (let level = 0; level < 3 && pid !== undefined; level++) {
-      pid = onlyChild(pid, level === 0 ? this.facts.get('agent.pid')?.bytes.toString('latin1') : undefined);
+      const guard = Number(this.facts.get('agent.pid')?.bytes.toString('latin1'));
+      const children = childrenOf(pid).filter((child) => level > 0 || child !== guard);
+      // The process that dials published ports stands beside the sandbox.
+      if (level === 0) this.hostPids.push(...children.slice(0, -1));
+      pid = level === 0 || children.length === 1 ? children.at(-1) : undefined;
       if (pid !== undefined) this.hostPids.push(pid);
       if (level === 1 && pid !== undefined) this.init = markProcess(pid);
     }
@@ -311,6 +311,11 @@ export class NativeSession implements Session {
     } catch {
       return []; // no receipt: what is owed stays missing
     }
+  }
+
+  private networkReceipts(): readonly Receipt[] {
+    const pid = this.hostPids.at(-1);
+    return pid === undefined ? [] : (this.launch.network?.receiptsAtGate(pid) ?? []);
   }
 
   private cgroupReceipts(): readonly Receipt[] {
@@ -323,6 +328,12 @@ export class NativeSession implements Session {
     } catch {
       return [];
     }
+  }
+
+  /** Of the command: what the probes met is taken off. */
+  private refusedByKernel(): number | null {
+    const [before, after] = ['net.snmp', 'end.net.snmp'].map((id) => refusedByKernel(this.facts.get(id)?.bytes.toString('utf8') ?? ''));
+    return before === undefined || after === undefined ? null : Math.max(0, after - before);
   }
 
   private async endTree(drain = true): Promise<void> {
@@ -348,8 +359,11 @@ export class NativeSession implements Session {
   }
 
   private async end(): Promise<SessionClosing> {
-    const { lowering, cgroup, request } = this.launch;
+    const { lowering, cgroup, request, network } = this.launch;
     await this.endTree();
+    this.receipts.push(...(network?.receiptsAtEnd() ?? []));
+    const counters = network?.counters();
+    await network?.close();
     this.settleExited({ kind: 'signal', signal: 'SIGKILL', number: 9 });
     this.receipts.push(...receiptsAtEnd(this.facts, (text) => summariseTable(parseMountinfo(text))));
     if (this.init !== undefined) {
@@ -383,6 +397,7 @@ export class NativeSession implements Session {
       limitHits,
       killed: this.killed,
       warnings: this.warnings,
+      ...(counters === undefined ? {} : { network: { counters, kernelRefused: this.refusedByKernel() } }),
       // Before the release nothing of the job ran: what lies there are our probes.
       discarded: this.released ? countDiscarded(lowering.homeUpper) : { files: 0, bytes: 0, top: [] },
     };
@@ -403,16 +418,13 @@ function exists(path: string): boolean {
   }
 }
 
-/** /proc/<pid>/task/<pid>/children (proc_tid_children(5)); each process of the chain has one child at the gate, the guard of AgentCtl left out. */
-function onlyChild(pid: number, besides?: string): number | undefined {
+/** /proc/<pid>/task/<pid>/children (proc_tid_children(5)), the first one first; each process of the chain has one child at the gate. */
+function childrenOf(pid: number): readonly number[] {
   try {
-    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
-      .trim()
-      .split(' ')
-      .filter((child) => child !== besides);
-    return children.length === 1 && children[0] !== '' ? Number(children[0]) : undefined;
+    const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
+    return text === '' ? [] : text.split(' ').map(Number);
   } catch {
-    return undefined;
+    return [];
   }
 }
 

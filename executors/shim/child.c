@@ -210,6 +210,8 @@ void command_process(struct command *command, int control, int gate, int slave) 
   report_file(control, "net.dev", "/proc/net/dev");
   report_file(control, "net.route", "/proc/net/route");
   report_file(control, "net.ipv6_route", "/proc/net/ipv6_route");
+  report_network(control);
+  report_file(control, "resolver.file", "/etc/resolv.conf");
   report_pids(control);
   char self[32];
   snprintf(self, sizeof self, "%d", (int)getpid());
@@ -221,6 +223,7 @@ void command_process(struct command *command, int control, int gate, int slave) 
     int error = run_probe(&command->probes[i], attempt, sizeof attempt);
     say_probe(control, command->probes[i].id, attempt, error);
   }
+  report_file(control, "net.snmp", "/proc/net/snmp"); /* what the probes met is no doing of the command */
   report_descriptors(control);
   close(control);
   fail_control = -1;

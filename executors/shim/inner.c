@@ -324,6 +324,9 @@ static void finish(struct watch *watch) {
   char *table;
   ssize_t length = read_file("/proc/self/mountinfo", &table);
   if (length >= 0) say_fact(FD_CONTROL, "end.mountinfo", "/proc/self/mountinfo of the shim, after the command", table, (size_t)length);
+  char *counted;
+  length = read_file("/proc/self/net/snmp", &counted);
+  if (length >= 0) say_fact(FD_CONTROL, "end.net.snmp", "/proc/self/net/snmp of the shim, after the command", counted, (size_t)length);
   char text[32];
   int left = kill(-1, 0) != 0 && errno == ESRCH ? 0 : 1;
   snprintf(text, sizeof text, "%d", left);

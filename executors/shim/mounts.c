@@ -3,15 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/if_link.h>
-#include <linux/netlink.h>
-#include <linux/rtnetlink.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -99,28 +94,4 @@ void make_tmpfs(const char *target, unsigned mode, uint64_t bytes, uid_t uid, gi
   int used = snprintf(options, sizeof options, "mode=%04o,uid=%u,gid=%u", mode, (unsigned)uid, (unsigned)gid);
   if (bytes > 0) snprintf(options + used, sizeof options - (size_t)used, ",size=%llu", (unsigned long long)bytes);
   if (mount("proofrun", target, "tmpfs", MS_NOSUID | MS_NODEV, options) != 0) fail("mount tmpfs", target);
-}
-
-/* RTM_NEWLINK with IFF_UP on lo (index 1 of every new network namespace); rtnetlink(7). */
-void loopback_up(void) {
-  struct {
-    struct nlmsghdr head;
-    struct ifinfomsg link;
-  } request = {
-      .head = {.nlmsg_len = sizeof request, .nlmsg_type = RTM_NEWLINK, .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK, .nlmsg_seq = 1},
-      .link = {.ifi_family = AF_UNSPEC, .ifi_index = 1, .ifi_flags = IFF_UP, .ifi_change = IFF_UP},
-  };
-  struct {
-    struct nlmsghdr head;
-    struct nlmsgerr error;
-    char rest[256];
-  } answer;
-  int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-  if (fd < 0) fail("socket", "AF_NETLINK");
-  if (send(fd, &request, sizeof request, 0) < 0) fail("send", "RTM_NEWLINK lo");
-  ssize_t got = recv(fd, &answer, sizeof answer, 0);
-  if (got < (ssize_t)(sizeof answer.head + sizeof answer.error)) fail("recv", "RTM_NEWLINK lo");
-  if (answer.head.nlmsg_type != NLMSG_ERROR) fail_with("recv", "RTM_NEWLINK lo", EPROTO);
-  if (answer.error.error != 0) fail_with("RTM_NEWLINK", "lo", -answer.error.error);
-  close(fd);
 }

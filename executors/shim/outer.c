@@ -66,11 +66,19 @@ static void open_listeners(const char *abstract) {
   say_fact_text(FD_CONTROL, "target.tcp", "getsockname(2) in the caller's network", text);
 }
 
+/* Nothing below may ever change the network of the caller. */
+static int own_network;
+
+static void need_own_network(const char *what) {
+  if (!own_network) fail_with(what, "the caller's own network", EPERM);
+}
+
 static void unshare_namespaces(struct cursor *cursor) {
   int flags = (int)take_number(cursor);
   int map = (int)take_number(cursor);
   unsigned uid = (unsigned)take_number(cursor), gid = (unsigned)take_number(cursor);
   if (unshare(flags) != 0) fail("unshare", map ? "user, mount" : "mount");
+  if (flags & CLONE_NEWNET) own_network = 1;
   if (map) {
     char text[64];
     write_whole("/proc/self/setgroups", "deny");
@@ -195,6 +203,24 @@ static void operate(const struct frame *frame) {
       break;
     }
     case OP_LOOPBACK: loopback_up(); break;
+    case OP_ADDRESS: {
+      need_own_network("RTM_NEWADDR");
+      const char *address = take_string(&cursor);
+      add_address(address, (unsigned)take_number(&cursor));
+      break;
+    }
+    case OP_ALL_LOCAL:
+      need_own_network("RTM_NEWROUTE");
+      all_addresses_local(take_string(&cursor));
+      break;
+    case OP_LISTENER: {
+      need_own_network("bind");
+      uint64_t kind = take_number(&cursor);
+      const char *address = take_string(&cursor);
+      open_listener(kind, address, take_number(&cursor));
+      break;
+    }
+    case OP_DIALER: start_dialer(); break;
     default: fail_with("parse", "unknown operation", EPROTO);
   }
 }
@@ -264,6 +290,7 @@ static int start(struct cursor *cursor) {
   if (terminal) close(pipes.child_handover);
   close(shim);
   close(FD_CONTROL);
+  close_handles();
   fail_control = -1;
   int code = relay_run(&pipes, child);
   agent_wait();

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +65,91 @@ static int probe_inet(const char *text, uint64_t port, int type) {
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &moment, sizeof moment);
   error = connect(fd, (struct sockaddr *)&address, length) == 0 ? 0 : errno;
   if (error == EINPROGRESS || error == EAGAIN) error = 0;
-  if (error == 0 && type == SOCK_DGRAM) error = send(fd, "", 1, MSG_NOSIGNAL) >= 0 ? 0 : errno;
+  if (error == 0 && type == SOCK_DGRAM) {
+    error = send(fd, "", 1, MSG_NOSIGNAL) >= 0 ? 0 : errno;
+    /* Where nobody listens, the kernel says so to the next call (udp(7)). */
+    struct pollfd answer = {fd, POLLIN, 0};
+    char byte;
+    if (error == 0 && poll(&answer, 1, 200) > 0 && recv(fd, &byte, 1, MSG_DONTWAIT) < 0) error = errno;
+  }
+  close(fd);
+  return error;
+}
+
+/* How long whoever owns the listeners may take to judge a request, in milliseconds. */
+#define JUDGED_MS 3000
+
+/*
+ * Connects and sends a request. Refused is: the connection itself, a reset, an end without an answer (ENODATA), or the
+ * refusal that the host's own process writes (EACCES). Silence is ETIMEDOUT, which no rule expects; any other answer is 0.
+ */
+static int probe_answer(const char *text, uint64_t port) {
+  struct sockaddr_storage address;
+  socklen_t length;
+  int error = address_of(text, port, &address, &length);
+  if (error != 0) return error;
+  int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  struct timeval patience = {JUDGED_MS / 1000, 0};
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  char said[2048];
+  int wrote = snprintf(said, sizeof said, strchr(text, ':') != NULL ? "GET / HTTP/1.1\r\nHost: [%s]:%u\r\n\r\n" : "GET / HTTP/1.1\r\nHost: %s:%u\r\n\r\n", text,
+                       (unsigned)port);
+  size_t used = 0;
+  if (connect(fd, (struct sockaddr *)&address, length) != 0) error = errno;
+  if (error == 0 && send(fd, said, (size_t)wrote, MSG_NOSIGNAL) < 0) error = errno;
+  while (error == 0 && used + 1 < sizeof said) {
+    ssize_t got = recv(fd, said + used, sizeof said - 1 - used, 0);
+    if (got < 0) error = errno == EAGAIN ? (used > 0 ? 0 : ETIMEDOUT) : errno;
+    if (got <= 0) {
+      if (got == 0 && used == 0) error = ENODATA;
+      break;
+    }
+    used += (size_t)got;
+  }
+  if (used > 0) {
+    said[used] = 0;
+    error = strncmp(said, "HTTP/1.1 403", 12) == 0 && strstr(said, "\r\n\r\nproofrun: denied: ") != NULL ? EACCES : 0;
+  }
+  if (error == EINPROGRESS || error == EAGAIN) error = ETIMEDOUT;
+  close(fd);
+  return error;
+}
+
+/* One DNS query (RFC 1035) for an A record. NXDOMAIN is ENOENT; another refusal EACCES; an address 0; silence ETIMEDOUT. */
+static int probe_name(const char *subject) {
+  char server[64];
+  const char *name = strchr(subject, ' ');
+  if (name == NULL || (size_t)(name - subject) >= sizeof server) return EINVAL;
+  memcpy(server, subject, (size_t)(name - subject));
+  server[name - subject] = 0;
+  struct sockaddr_storage address;
+  socklen_t length;
+  int error = address_of(server, 53, &address, &length);
+  if (error != 0) return error;
+  unsigned char packet[512] = {0x50, 0x52, 1, 0, 0, 1};
+  size_t at = 12;
+  for (const char *label = name + 1; *label != 0;) {
+    size_t size = strcspn(label, ".");
+    if (size == 0 || size > 63 || at + size + 6 > sizeof packet) return EINVAL;
+    packet[at++] = (unsigned char)size;
+    memcpy(packet + at, label, size);
+    at += size;
+    label += size + (label[size] == '.');
+  }
+  at++;
+  packet[at + 1] = 1; /* A */
+  packet[at + 3] = 1; /* IN */
+  int fd = socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  struct timeval patience = {JUDGED_MS / 1000, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  ssize_t got = -1;
+  if (connect(fd, (struct sockaddr *)&address, length) != 0 || send(fd, packet, at + 4, MSG_NOSIGNAL) < 0 || (got = recv(fd, packet, sizeof packet, 0)) < 0) {
+    error = errno == EAGAIN ? ETIMEDOUT : errno;
+  } else if (got < 12) error = EPROTO;
+  else error = (packet[3] & 15) == 3 ? ENOENT : (packet[3] & 15) != 0 ? EACCES : 0;
   close(fd);
   return error;
 }
@@ -113,6 +198,8 @@ int run_probe(const struct probe_entry *probe, char *attempt, size_t room) {
                (unsigned long long)probe->args[3]);
       return probe_syscall(probe->args);
     case PROBE_KILL: snprintf(attempt, room, "kill(2) %llu, 0", a0); return kill((pid_t)a0, 0) == 0 ? 0 : errno;
+    case PROBE_ANSWER: snprintf(attempt, room, "connect(2), a request and its answer: tcp %s port %llu", subject, a0); return probe_answer(subject, a0);
+    case PROBE_NAME: snprintf(attempt, room, "a DNS query: %s", subject); return probe_name(subject);
     case PROBE_FORK: snprintf(attempt, room, "fork(2)"); return probe_fork();
     default: fail_with("probe", "unknown kind", EPROTO);
   }

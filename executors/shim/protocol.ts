@@ -10,7 +10,10 @@ export const MOUNT = { readonly: 1, recursive: 2, noexec: 4, userxattr: 8, optio
 /** What the command's process gives up; bits of the `rights` setting. */
 export const RIGHT = { noNewPrivs: 1, dropCapabilities: 2, keyring: 4, closeDescriptors: 8, nonDumpable: 16 } as const;
 /** Kinds of probe. */
-export const PROBE = { open: 1, create: 2, tcp: 3, udp: 4, unix: 5, syscall: 6, kill: 7, stage: 8, fork: 9 } as const;
+export const PROBE = { open: 1, create: 2, tcp: 3, udp: 4, unix: 5, syscall: 6, kill: 7, stage: 8, fork: 9, answer: 10, name: 11 } as const;
+
+/** Kinds of listener. */
+export const LISTEN = { tcp: 1, udp: 2 } as const;
 
 /** unshare(2) flags. */
 export const CLONE = { newNs: 0x20000, newUser: 0x10000000, newNet: 0x40000000 } as const;
@@ -38,6 +41,14 @@ export type OuterOperation =
   | { readonly op: 'tmpfs'; readonly target: string; readonly mode: number; readonly bytes: number; readonly uid: number; readonly gid: number }
   | { readonly op: 'agent'; readonly guest: string; readonly host: string; readonly uid: number; readonly gid: number }
   | { readonly op: 'loopback' }
+  /** Gives an address to lo. */
+  | { readonly op: 'address'; readonly address: string; readonly prefix: number }
+  /** Makes every address of the family of `source` local; the job's own end is called `source`. */
+  | { readonly op: 'all_local'; readonly source: string }
+  /** Opens a listener in the job's network and hands it over; see handles.host.ts. */
+  | { readonly op: 'listener'; readonly kind: keyof typeof LISTEN; readonly address: string; readonly port: number }
+  /** Starts the process that connects to published ports. */
+  | { readonly op: 'dialer' }
   | { readonly op: 'start'; readonly terminal: boolean; readonly argv: readonly string[] };
 
 export interface ProbeSetting {
@@ -160,6 +171,14 @@ export function encodeOperation(one: OuterOperation): Buffer {
       return frame('g', one.guest, one.host, one.uid, one.gid);
     case 'loopback':
       return frame('n');
+    case 'address':
+      return frame('i', one.address, one.prefix);
+    case 'all_local':
+      return frame('a', one.source);
+    case 'listener':
+      return frame('p', LISTEN[one.kind], one.address, one.port);
+    case 'dialer':
+      return frame('D');
     case 'start':
       return frame('x', one.terminal, ...one.argv);
   }
@@ -354,6 +373,7 @@ for (const [name, number] of Object.entries(constants.errno)) if (!ERRNO_NAMES.h
 /** Names that Node's table lacks; linux/errno.h. */
 for (const [number, name] of [
   [40, 'ELOOP'],
+  [61, 'ENODATA'],
   [94, 'ESOCKTNOSUPPORT'],
   [96, 'EPFNOSUPPORT'],
   [117, 'EUCLEAN'],

@@ -14,6 +14,11 @@ export function receiptOfProbe(frame: ProbeFrame): Receipt {
   return mintReceipt({ id: frame.id, kind: 'probe', source: 'shim', phase: 'gate', readFrom: frame.attempt, value: errnoName(frame.errno) });
 }
 
+/** The explicit proxy of a network without isolation: it listens, and belongs to this process. */
+export function receiptOfProxy(listener: string, readFrom: string): Receipt {
+  return mintReceipt({ id: 'proxy.listener', kind: 'fact', source: 'proc', phase: 'gate', readFrom, value: listener });
+}
+
 /** What /proc/<pid>/status (proc_pid_status(5)) says of the controls. Undefined: the line isn't there. */
 export interface StatusFacts {
   readonly noNewPrivs: number | undefined;
@@ -79,6 +84,31 @@ function routes(v4: string, v6: string): readonly string[] {
   return [...four, ...six].sort();
 }
 
+function lines(text: string): readonly string[] {
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .sort();
+}
+
+/** Families whose default route is local and leads to lo. */
+function localFamilies(tables: string): readonly string[] {
+  return ['v4 local 0.0.0.0/0 lo', 'v6 local ::/0 lo'].filter((line) => lines(tables).includes(line)).map((line) => line.slice(0, 2));
+}
+
+/** Connections that failed and datagrams for which nobody listened, from /proc/net/snmp (RFC 4022, RFC 4113). Undefined: not there. */
+export function refusedByKernel(snmp: string): number | undefined {
+  const value = (protocol: string, name: string): number | undefined => {
+    const [names, values] = snmp.split('\n').filter((line) => line.startsWith(`${protocol}: `));
+    const at = names?.split(' ').indexOf(name) ?? -1;
+    const text = at < 0 ? undefined : values?.split(' ')[at];
+    return text === undefined || !/^[0-9]+$/.test(text) ? undefined : Number(text);
+  };
+  const failed = value('Tcp', 'AttemptFails');
+  const unheard = value('Udp', 'NoPorts');
+  return failed === undefined || unheard === undefined ? undefined : failed + unheard;
+}
+
 /** A file that the shim could not read is reported as `!errno`; it gives no receipt. */
 const unread = (text: string | undefined): text is undefined => text === undefined || text.startsWith('!');
 
@@ -90,6 +120,8 @@ export interface ShimReceiptInput {
   readonly digest: (environment: Buffer) => JsonValue;
   /** The numbers of a container's first processes depend on its runtime: the command's own is told from the rest by name. */
   readonly commandByName?: boolean;
+  /** The job's network answers every address: addresses, local routes and the resolver's file are receipts too. */
+  readonly overlay?: boolean;
   /** Processes are limited by RLIMIT_NPROC in the job's own user namespace. */
   readonly processLimitByRlimit: boolean;
 }
@@ -139,6 +171,14 @@ export function receiptsAtGate(input: ShimReceiptInput): readonly Receipt[] {
   const v4 = textOf('net.route');
   const v6 = textOf('net.ipv6_route');
   if (!unread(v4)) add('net.routes', 'net.route', routes(v4, unread(v6) ? '' : v6));
+  if (input.overlay === true) {
+    const addresses = textOf('net.addresses');
+    if (addresses !== undefined) add('net.addresses', 'net.addresses', lines(addresses));
+    const tables = textOf('net.tables');
+    if (tables !== undefined) add('net.local', 'net.tables', localFamilies(tables));
+    const resolver = textOf('resolver.file');
+    if (!unread(resolver)) add('resolver.file', 'resolver.file', resolver);
+  }
   const pids = textOf('proc.pids');
   if (pids !== undefined) {
     const command = input.commandByName === true ? Number(textOf('command.pid')) : undefined;

@@ -26,6 +26,8 @@
 #define FD_CONTROL 3
 /* Where entry reads when its channel is the container's own input and output. */
 #define FD_COMMANDS 4
+/* Node's channel of messages, when the job's rules name hosts: listening sockets go over it. Closed before bubblewrap starts. */
+#define FD_HANDLES 4
 
 /* Frames from the shim. */
 enum {
@@ -63,8 +65,15 @@ enum {
   OP_TMPFS = 't',    /* string target, u64 mode, u64 bytes (0: none), u64 uid, u64 gid */
   OP_AGENT = 'g',    /* string guest directory, string host directory, u64 uid, u64 gid: the sockets of AgentCtl */
   OP_LOOPBACK = 'n', /* bring lo up */
+  OP_ADDRESS = 'i',  /* string address, u64 prefix: give it to lo */
+  OP_ALL_LOCAL = 'a',/* string source address: every address of its family is local */
+  OP_LISTENER = 'p', /* u64 kind, string address, u64 port: open it and hand it to the host on FD_HANDLES */
+  OP_DIALER = 'D',   /* start the process that connects to published ports */
   OP_START = 'x',    /* u64 terminal (0 or 1), strings argv: run it and relay; its last arguments name inner */
 };
+
+#define LISTEN_TCP 1u
+#define LISTEN_UDP 2u
 
 #define MOUNT_READONLY 1u
 #define MOUNT_RECURSIVE 2u
@@ -116,6 +125,8 @@ enum {
   PROBE_KILL = 7,     /* a0 pid: kill(pid, 0) */
   PROBE_STAGE = 8,    /* subject path: created and kept until release, then removed */
   PROBE_FORK = 9,     /* fork and wait */
+  PROBE_ANSWER = 10,  /* subject address; a0 port: TCP, a request is sent, and somebody has to answer it */
+  PROBE_NAME = 11,    /* subject `server name`: an A query over UDP; NXDOMAIN is ENOENT */
 };
 
 /* One frame as read. `data` is owned by the reader and valid until the next read. */
@@ -161,7 +172,15 @@ ssize_t read_file(const char *path, char **out); /* whole small file, NUL added;
 void make_overlay(const char *target, unsigned flags, const char *upper, const char *work, char **lowers);
 void make_bind(const char *source, const char *target, unsigned flags);
 void make_tmpfs(const char *target, unsigned mode, uint64_t bytes, uid_t uid, gid_t gid);
+
+/* net.c */
 void loopback_up(void);
+void add_address(const char *text, unsigned prefix);
+void all_addresses_local(const char *source);
+void open_listener(uint64_t kind, const char *text, uint64_t port);
+void start_dialer(void);
+void close_handles(void);
+void report_network(int control);
 
 /* relay.c */
 struct relay_pipes {

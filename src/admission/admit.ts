@@ -12,7 +12,8 @@ import {
   type RefusalRow,
 } from '../core/plan.ts';
 import { changeFor } from './change.ts';
-import { isRequested, networkWords, planDimensions } from './dimensions.ts';
+import { withProxyVariables } from './proxy-variables.ts';
+import { isRequested, networkWords, opensChosen, planDimensions } from './dimensions.ts';
 
 interface Candidate {
   readonly capabilities: ExecutorCapabilities;
@@ -145,11 +146,11 @@ function underRuntime(one: ExecutorCapabilities, runtime: string, why: string): 
 function candidateOf(job: EffectiveJob, capabilities: ExecutorCapabilities, why: string, needed: readonly Dimension[]): Candidate {
   const warnings: string[] = [];
   const closed = closedInstead(job, capabilities);
-  const effective = closed ?? job;
+  const effective = closed ?? withProxy(job, capabilities);
   let dimensions = planDimensions(effective, capabilities);
   if (closed !== undefined) {
     const asked = networkWords(job.permissions.network);
-    const reason = `the ${capabilities.executor} executor can open the network or close it, not open it for chosen hosts`;
+    const reason = planDimensions(job, capabilities).network.reason ?? 'no mechanism';
     dimensions = {
       ...dimensions,
       network: { ...dimensions.network, asked: `${asked}: closed`, scope: `closed instead: only the job's own loopback, none of the ${asked}`, reason },
@@ -178,8 +179,15 @@ function candidateOf(job: EffectiveJob, capabilities: ExecutorCapabilities, why:
  */
 function closedInstead(job: EffectiveJob, capabilities: ExecutorCapabilities): EffectiveJob | undefined {
   const { network } = job.permissions;
-  if (job.mode !== 'default' || network.kind !== 'selective' || capabilities.network.selective || !capabilities.network.deny) return undefined;
+  if (job.mode !== 'default' || network.kind !== 'selective' || opensChosen(network, capabilities) || !capabilities.network.deny) return undefined;
   return { ...job, permissions: { ...job.permissions, network: { ...network, kind: 'deny' } } };
+}
+
+/** Where the network is open for chosen hosts and has an explicit proxy, the job is told of it by the usual variables. */
+function withProxy(job: EffectiveJob, capabilities: ExecutorCapabilities): EffectiveJob {
+  const { network } = job.permissions;
+  const { proxy } = capabilities.network;
+  return proxy !== undefined && network.kind === 'selective' && opensChosen(network, capabilities) ? withProxyVariables(job, proxy) : job;
 }
 
 function waiverWarnings(job: EffectiveJob, waived: readonly Dimension[], chosen: Candidate): readonly string[] {

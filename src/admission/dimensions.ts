@@ -117,16 +117,47 @@ function draftNetwork({ mode, permissions: { network } }: EffectiveJob, capabili
         ? planned(['network_namespace', 'host_sockets'], "only the job's own loopback; no host socket")
         : unsupported(`the ${capabilities.executor} executor can't close the network`);
     case 'selective':
-      // The lists are kept by the data path, which is made of the closed network and of what it opens.
-      return capabilities.network.selective
-        ? planned(['network_namespace', 'host_sockets'], 'the listed hosts by name; nothing else')
-        : unsupported(`the ${capabilities.executor} executor can open the network or close it, not open it for chosen hosts`);
+      return draftSelective(network, capabilities);
     case 'public':
       if (mode === 'strict') return unsupported('--strict enforces what is asked, and an open network has nothing to enforce');
       return capabilities.network.public
         ? planned(['network_public'], 'nothing is restricted: every address that this machine reaches, its own services included')
         : unsupported(`the ${capabilities.executor} executor can't give the job the network`);
   }
+}
+
+/** Whether an executor keeps the lists of a network that is open for chosen hosts, or for all but some. */
+export function opensChosen(network: EffectivePermissions['network'], { network: can }: ExecutorCapabilities): boolean {
+  return can.selective && (!network.defaultAllow || can.openByDefault === true);
+}
+
+/** The lists are kept by the data path: the host's process owns every socket that answers in the job's network. */
+function draftSelective(network: EffectivePermissions['network'], capabilities: ExecutorCapabilities): Draft {
+  const { executor, network: can } = capabilities;
+  if (can.byProxy === true && !can.selective && network.publish.length === 0) {
+    return {
+      level: 'cooperative',
+      controls: ['proxy_offered'],
+      scope: 'clients that use a proxy by configuration reach the listed hosts alone; other clients go around it',
+      reason: `the ${executor} executor can only ask: the command can go around it`,
+    };
+  }
+  if (!can.selective) return unsupported(`the ${executor} executor can open the network or close it, not open it for chosen hosts`);
+  if (!opensChosen(network, capabilities)) {
+    return unsupported(`the ${executor} executor answers the ports that rules name, and a network that is open but for some hosts needs every port`);
+  }
+  const published = network.publish.length > 0;
+  return planned(
+    ['network_namespace', 'overlay_network', 'host_sockets', ...(published ? (['published_ports'] as const) : [])],
+    [
+      network.allow.length > 0 ? 'the listed hosts on the listed ports' : undefined,
+      network.hostPorts.length > 0 ? `${plural(network.hostPorts.length, 'port')} of the host's loopback` : undefined,
+      published ? `${plural(network.publish.length, 'port')} of the job published on the host's loopback` : undefined,
+      'nothing else',
+    ]
+      .filter((part) => part !== undefined)
+      .join('; '),
+  );
 }
 
 function draftSubprocess({ permissions: { subprocess } }: EffectiveJob, capabilities: ExecutorCapabilities): Draft {

@@ -55,6 +55,12 @@ export const FLAGS = {
   allowNet: { value: { kind: 'host', name: 'HOST[:PORT]' }, repeat: true, help: 'Allow connections to a host', commands: PLAN, section: 'Mode and rules' },
   denyNet: { value: { kind: 'host', name: 'HOST[:PORT]' }, repeat: true, help: 'Deny connections to a host', commands: PLAN, section: 'Mode and rules' },
   noNet: { value: { kind: 'none' }, help: 'No network at all', commands: PLAN, section: 'Mode and rules' },
+  learn: {
+    value: { kind: 'path', name: 'FILE' },
+    help: 'Refuse and record every other host, and write a profile of them to a new file',
+    commands: RUN,
+    section: 'Mode and rules',
+  },
   allowRead: { value: { kind: 'path', name: 'PATH' }, repeat: true, help: 'Let the job read a path', commands: PLAN, section: 'Mode and rules' },
   denyRead: { value: { kind: 'path', name: 'PATH' }, repeat: true, help: 'Hide a path or glob from the job', commands: PLAN, section: 'Mode and rules' },
   writeDirect: {
@@ -260,6 +266,8 @@ export const EXCLUSIVE: readonly { readonly flags: readonly FlagKey[]; readonly 
   { flags: ['noNet', 'allowNet'], why: '--no-net leaves nothing to allow' },
   { flags: ['terminal', 'noTerminal'], why: 'a command has a terminal or pipes' },
   { flags: ['detach', 'terminal'], why: 'a detached run has no terminal' },
+  { flags: ['learn', 'detach'], why: 'the file is written at the end' },
+  { flags: ['learn', 'noNet'], why: 'nothing of a network that is not there can be recorded' },
   { flags: ['detach', 'dryRun'], why: 'a dry run starts nothing' },
   { flags: ['strict', 'degrade'], why: '--strict has no waiver' },
   { flags: ['patch', 'stat'], why: 'a diff has one form' },

@@ -32,6 +32,7 @@ export async function openRuns(context: CliContext, typedWorkspace?: string): Pr
     stateDirectory: caller.stateDirectory,
     executors: executorRegistry(),
     shim: () => locateShim(),
+    upstream: { env: caller.env },
     clock: context.clock,
     ...(at === undefined ? {} : { at }),
   });

@@ -36,7 +36,8 @@ export async function runJob(args: ParsedArgs, context: CliContext, { start, onR
   try {
     void runs.runner.probe();
     const prepared = await prepareJob(jobRequestOf(args), runs.caller, 'require');
-    const job = composeJob(prepared.input);
+    const composed = composeJob(prepared.input);
+    const job = args.flags.learn === undefined ? composed : await learning(args.flags.learn, composed, context);
     const from = start === undefined ? undefined : await startingPoint(runs, start, job.workspace);
     const admission = await admitShowing(args, context, runs.runner, job);
     if (args.flags.dryRun === true) return await showPlan(args, context, admission);
@@ -70,6 +71,19 @@ async function admitShowing({ flags }: ParsedArgs, context: CliContext, runner: 
   } finally {
     bar?.stop();
   }
+}
+
+/** The job with its network recorded. ERR_USAGE when the file is there already, before anything has run. */
+async function learning(file: string, job: EffectiveJob, context: CliContext): Promise<EffectiveJob> {
+  const { existsSync } = await import('node:fs');
+  if (existsSync(resolve(context.cwd, file))) {
+    throw new ProofrunError('ERR_USAGE', {
+      message: `--learn ${file}: the file exists already`,
+      hint: 'name a new one; what was learned before can be used: --use FILE',
+    });
+  }
+  const { recordedNetwork } = await import('./report/learned.ts');
+  return recordedNetwork(job);
 }
 
 interface JobLine {
@@ -197,6 +211,7 @@ async function account(line: JobLine, result: RunResult): Promise<number> {
   const { flags } = args;
   const applied = flags.apply === 'on-success' && result.exitCode === 0 ? await applyAll(line, result) : undefined;
   const appliedFiles = applied?.kind === 'applied' ? applied.files : undefined;
+  if (flags.learn !== undefined && result.refusal === null) await writeLearned(flags.learn, context, result);
   if (flags.json === true || flags.result !== undefined) {
     const { jsonPage, summaryJson } = await import('./report/json.ts');
     const json = jsonPage(summaryJson(result.bundle, { appliedFiles: appliedFiles ?? null, bundlePath: resolve(result.directory, 'run-bundle.json') }));
@@ -229,6 +244,14 @@ async function account(line: JobLine, result: RunResult): Promise<number> {
   if (applied?.kind !== 'refused') return result.exitCode;
   const { reportError } = await import('./report/error.ts');
   return reportError(applied.error, false, context);
+}
+
+async function writeLearned(file: string, context: CliContext, { bundle }: RunResult): Promise<void> {
+  const { learnedProfile } = await import('./report/learned.ts');
+  const { writeNewFile } = await import('./write-file.host.ts');
+  const { text, hosts } = learnedProfile(bundle);
+  writeNewFile(context.cwd, file, text, false);
+  context.stderr.write(`job: wrote ${JSON.stringify(file)}: ${hosts} ${hosts === 1 ? 'host' : 'hosts'} that the command asked for\n`);
 }
 
 type AutoApply = { readonly kind: 'applied'; readonly files: number } | { readonly kind: 'refused'; readonly error: ProofrunError };

@@ -170,7 +170,8 @@ export interface BundleResources {
 /** Counters of one destination. null: not observed; 0: observed without a hit. */
 export interface DestinationCounters {
   readonly host: string;
-  readonly port: number;
+  /** null: the name was looked up and refused, so that no connection came to name a port. */
+  readonly port: number | null;
   readonly allowed: number | null;
   readonly denied: number | null;
   readonly failed: number | null;
@@ -180,6 +181,30 @@ export interface DestinationCounters {
   readonly lastMs: number | null;
   /** The deciding rule with its place: `safe.yaml:14 default_action: deny`. */
   readonly rule: string | null;
+}
+
+/** What the resolver of a selective network was asked. Names that no rule can allow are destinations too, without a port. */
+export interface LookupCounters {
+  /** Questions, each type of record by itself. */
+  readonly queries: number;
+  /** Names that were given an address, each once. */
+  readonly names: number;
+  /** Questions for names that no rule can allow. */
+  readonly refused: number;
+  /** Messages that were no question, and questions beyond a limit: not answered. */
+  readonly dropped: number;
+}
+
+/** What a selective network counted, as read at one moment. */
+export interface NetworkCounters {
+  readonly destinations: readonly DestinationCounters[];
+  /** Destinations beyond the longest list that is kept: their decisions are in no row. */
+  readonly unlisted: number;
+  /** null: nothing listened for questions. */
+  readonly lookups: LookupCounters | null;
+  /** Connections open now, and the most there were at once. */
+  readonly open: number;
+  readonly mostOpen: number;
 }
 
 export interface GatewayRoute {

@@ -41,6 +41,7 @@ export const ERRORS = {
   ERR_BUNDLE_INVALID: { kind: 'evidence', summary: 'A bundle is missing, altered, or lacks executor_observations.' },
   ERR_JOURNAL: { kind: 'usage', summary: 'The journal file can not be written.' },
   ERR_JSON: { kind: 'usage', summary: 'Strict JSON refused the text: bad UTF-8, a repeated key, trailing data, nesting, a number out of range.' },
+  ERR_UPSTREAM_PROXY: { kind: 'usage', summary: 'A proxy variable of this machine can not be used; the message says what was expected.' },
   ERR_SHIM_MISSING: { kind: 'launch', summary: 'The shim is not built for this machine.' },
   ERR_SHIM_PROTOCOL: { kind: 'launch', summary: 'The shim said something that the protocol does not know.' },
   ERR_DISK_FULL: { kind: 'launch', summary: 'No space is left where the state directory lies.' },

@@ -12,6 +12,9 @@ export const CONTROLS = [
   'kernel_files',
   'network_namespace',
   'network_public',
+  'overlay_network',
+  'published_ports',
+  'proxy_offered',
   'host_sockets',
   'pid_namespace',
   'shim_is_init',
@@ -118,7 +121,17 @@ export interface ExecutorCapabilities {
   /** Where the executor runs: as root, as an ordinary user. */
   readonly user: 'root' | 'user';
   readonly controls: readonly ControlId[];
-  readonly network: { readonly public: boolean; readonly deny: boolean; readonly selective: boolean };
+  readonly network: {
+    readonly public: boolean;
+    readonly deny: boolean;
+    readonly selective: boolean;
+    /** Selective, and what isn't named is allowed: every port has to be covered. Absent: no. */
+    readonly openByDefault?: boolean;
+    /** Selective for clients that use a proxy by configuration; others go around it. Absent: no. */
+    readonly byProxy?: boolean;
+    /** URL of the explicit proxy inside a selective network, for the usual variables. Absent: there is none, or it is known only at launch. */
+    readonly proxy?: string;
+  };
   readonly subprocess: { readonly contained: boolean; readonly listed: boolean; readonly none: boolean };
   /** Limits of the whole tree that can be set and read back: by a cgroup, or (processes) by RLIMIT_NPROC in the job's user namespace. `processesBy`: which, in words for the scope. */
   readonly limits: { readonly memory: boolean; readonly cpus: boolean; readonly processes: boolean; readonly swap: boolean; readonly processesBy?: string };

@@ -82,8 +82,12 @@ function judge(requirement: ReceiptRequirement, facts: FactIndex): RequirementOu
 /** Controls that open something and restrict nothing: their receipts are owed at the gate, and never make a level. */
 const OPENING: ReadonlySet<string> = new Set<ControlId>(['network_public']);
 
+/** Controls that the command can go around: at best they make a dimension cooperative. */
+const AVOIDABLE: ReadonlySet<string> = new Set<ControlId>(['proxy_offered']);
+
 /**
- * The levels, from receipts alone: enforced when something is owed and everything owed was taken and matches, else unenforced.
+ * The levels, from receipts alone: enforced when something is owed and everything owed was taken and matches, cooperative when the command
+ * can go around one of the controls, else unenforced.
  * Scopes are words; they decide nothing. Works on receipts of this process and on recorded ones, so `job verify` repeats it offline.
  */
 export function deriveObservations(
@@ -95,8 +99,9 @@ export function deriveObservations(
   return perDimension((dimension) => {
     const outcomes = requirements.filter((one) => one.dimension === dimension).map((one) => judge(one, facts));
     const restricts = outcomes.some((one) => !OPENING.has(one.control));
-    const enforced = restricts && outcomes.every((one) => one.status === 'matched');
-    return { level: enforced ? 'enforced' : 'unenforced', scope: scopes[dimension], outcomes };
+    const installed = restricts && outcomes.every((one) => one.status === 'matched');
+    const level = !installed ? 'unenforced' : outcomes.some((one) => AVOIDABLE.has(one.control)) ? 'cooperative' : 'enforced';
+    return { level, scope: scopes[dimension], outcomes };
   });
 }
 

@@ -5,6 +5,7 @@ import type { ExecutorObservations } from '../core/observation.ts';
 import type { ExecutorCapabilities, ExecutorId, ExecutorPlan, PinnedImage } from '../core/plan.ts';
 import type { Receipt, ReceiptRequirement } from '../core/receipt.ts';
 import type { Ending } from '../core/run.ts';
+import type { NetworkAccount, NetworkService } from './network.ts';
 
 /** Where the command's three streams go. */
 export type IoPlan =
@@ -31,6 +32,8 @@ export interface LaunchRequest {
   readonly io: IoPlan;
   /** Of the same executor, for the same plan, scratch and io. */
   readonly begun?: BegunLaunch;
+  /** What answers the job's connections, when the plan opens the network for chosen hosts. */
+  readonly network?: NetworkService;
   /** Cancels a launch that has not reached the gate. */
   readonly abort?: AbortSignal;
 }
@@ -91,6 +94,8 @@ export interface SessionClosing {
   /** Processes that outlived the command and were killed: name and pid in the job. */
   readonly killed: readonly { readonly pid: number; readonly name: string }[];
   readonly warnings: readonly string[];
+  /** What the job's connections came to. Absent: nobody answered them. */
+  readonly network?: NetworkAccount;
   /** What was written to the private home and thrown away. null: not observed. */
   readonly discarded: { readonly files: number; readonly bytes: number; readonly top: readonly { readonly path: string; readonly files: number }[] } | null;
 }

@@ -1,6 +1,7 @@
 import { isIPv4, isIPv6 } from 'node:net';
 
-interface Block {
+/** An address block as a number: `address` has its host bits cleared. */
+export interface Block {
   readonly bits: 32 | 128;
   readonly address: bigint;
   readonly prefix: number;
@@ -19,8 +20,28 @@ export function parseCidr(text: string): string | undefined {
 export function coversCidr(outer: string, inner: string): boolean {
   const a = readBlock(outer);
   const b = readBlock(inner);
-  if (a === undefined || b === undefined) return false;
-  return a.bits === b.bits && a.prefix <= b.prefix && masked(b.address, a) === a.address;
+  return a !== undefined && b !== undefined && coversBlock(a, b);
+}
+
+/** `coversCidr` of blocks that were read before. */
+export function coversBlock(outer: Block, inner: Block): boolean {
+  return outer.bits === inner.bits && outer.prefix <= inner.prefix && masked(inner.address, outer) === outer.address;
+}
+
+/**
+ * The canonical text of one address: no brackets, no prefix, no zone; an IPv4 address in IPv6 dress (`::ffff:10.0.0.1`, RFC 4291 2.5.5.2) is
+ * that IPv4 address, since connecting to it is connecting to it. Undefined for anything else.
+ */
+export function canonicalAddress(text: string): string | undefined {
+  if (text.includes('/')) return undefined;
+  const block = readBlock(text);
+  return block === undefined ? undefined : formatAddress(block);
+}
+
+/** The address that a block of full length stands for, or the first one of a wider block. */
+export function formatAddress(block: Block): string {
+  if (block.bits === 32) return formatV4(block.address);
+  return block.address >> 32n === 0xffffn ? formatV4(block.address & 0xffffffffn) : formatV6(block.address);
 }
 
 /** The smaller of two blocks when one lies in the other: two blocks are nested or apart. */
@@ -29,7 +50,15 @@ export function overlapCidr(a: string, b: string): string | undefined {
   return coversCidr(b, a) ? a : undefined;
 }
 
-function readBlock(text: string): Block | undefined {
+/** The 4 or 16 bytes of an address, in network order; undefined for what is no address. */
+export function addressBytes(text: string): Uint8Array | undefined {
+  const block = readBlock(text);
+  if (block === undefined || block.prefix !== block.bits) return undefined;
+  return Uint8Array.from({ length: block.bits / 8 }, (_, index) => Number((block.address >> BigInt(block.bits - 8 - index * 8)) & 0xffn));
+}
+
+/** Undefined for anything that `parseCidr` refuses. */
+export function readBlock(text: string): Block | undefined {
   const slash = text.indexOf('/');
   const addressText = slash < 0 ? text : text.slice(0, slash);
   const bits = isIPv4(addressText) ? 32 : isIPv6(addressText) && !addressText.includes('%') ? 128 : undefined;

@@ -3,6 +3,7 @@ import { denyWords, eitherLine, type Violation } from './ceiling.ts';
 import { coveredBy, coversHost, formatHostRule, intersectHostRules } from './host-rule.ts';
 import type { NetworkRules, RuleLayer, Stated } from './rules.ts';
 import { formatOrigin } from './rules.ts';
+import { isSpecialBlock } from './special-address.ts';
 import type { Joined } from './joined.ts';
 
 type Network = EffectivePermissions['network'];
@@ -47,7 +48,8 @@ export function composeNetwork(joined: Joined): { readonly network: Network; rea
     if (ceiling.private?.value !== false) continue;
     const { origin } = ceiling.private;
     for (const rule of grants.flatMap((section) => section.allow)) {
-      if (rule.private) {
+      // A block that holds special addresses only asks for them by being written.
+      if (rule.private || (rule.kind === 'cidr' && isSpecialBlock(rule.host))) {
         violations.push({
           dimension: 'network',
           what: `private addresses of ${formatHostRule(rule, 'allow')}`,

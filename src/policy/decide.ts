@@ -1,5 +1,5 @@
 import type { EffectivePermissions, HostRule, PathRule } from '../core/job.ts';
-import { parseCidr } from './cidr.ts';
+import { canonicalAddress } from './cidr.ts';
 import { canonicalHostName, matchesHost } from './host-rule.ts';
 import { bySpecificity, compileMatcher, isWithin } from './path-rule.ts';
 
@@ -11,21 +11,51 @@ export type HostDecision =
   | { readonly allowed: false; readonly by: 'default' }
   | { readonly allowed: false; readonly by: 'name'; readonly reason: string };
 
+/** A host in the one form that rules are held against. */
+export interface CanonicalHost {
+  readonly kind: 'name' | 'address';
+  /** Canonical name, or canonical address. */
+  readonly host: string;
+}
+
+/**
+ * Reads a host as a job writes it: a name (any case, a trailing dot, Unicode), an address, an IPv6 address in brackets. Undefined for
+ * everything else: NUL, CR, LF, `%00`, a zone, short and octal forms of IPv4, a name with an underscore.
+ */
+export function canonicalHost(text: string): CanonicalHost | undefined {
+  const inner = /^\[([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]$/.exec(text)?.[1] ?? text;
+  const address = canonicalAddress(inner);
+  if (address !== undefined) return { kind: 'address', host: address };
+  const name = canonicalHostName(text);
+  return name === undefined ? undefined : { kind: 'name', host: name };
+}
+
+type HostRules = Pick<EffectivePermissions['network'], 'allow' | 'deny' | 'defaultAllow'>;
+
 /**
  * Decides a host (a name or an address, as the job gave it) and a port. Total: what isn't a canonical host is refused. A denial beats every grant; the order of rules changes nothing. Addresses that
  * a name leads to are judged when it is dialled, not here.
  */
-export function decideHost(network: Pick<EffectivePermissions['network'], 'allow' | 'deny' | 'defaultAllow'>, host: string, port: number): HostDecision {
-  const address = host.includes('/') ? undefined : parseCidr(host.replace(/^\[(.*)\]$/, '$1'));
-  const name = address ?? canonicalHostName(host);
+export function decideHost(network: HostRules, host: string, port: number): HostDecision {
+  const name = canonicalHost(host)?.host;
   if (name === undefined || !Number.isInteger(port) || port < 1 || port > 65535) {
     return { allowed: false, by: 'name', reason: 'not a host name or address, and a port from 1 to 65535' };
   }
-  const denial = mostSpecificHost(network.deny.filter((rule) => matchesHost(rule, name, port)));
+  const denial = denialOf(network, name, port);
   if (denial !== undefined) return { allowed: false, by: 'rule', rule: denial };
-  const grant = mostSpecificHost(network.allow.filter((rule) => matchesHost(rule, name, port)));
+  const grant = mostSpecificHost(grantsOf(network, name, port));
   if (grant !== undefined) return { allowed: true, by: 'rule', rule: grant };
   return { allowed: network.defaultAllow, by: 'default' };
+}
+
+/** The rule that denies a canonical host, if one does. */
+export function denialOf(network: Pick<HostRules, 'deny'>, host: string, port: number): HostRule | undefined {
+  return mostSpecificHost(network.deny.filter((rule) => matchesHost(rule, host, port)));
+}
+
+/** Every grant that covers a canonical host. */
+export function grantsOf(network: Pick<HostRules, 'allow'>, host: string, port: number): readonly HostRule[] {
+  return network.allow.filter((rule) => matchesHost(rule, host, port));
 }
 
 /** The longest name or prefix decides which rule is named; ties are broken by text, so that order changes nothing. */

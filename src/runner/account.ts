@@ -100,7 +100,10 @@ export function writeAccount(facts: AccountFacts): RunBundleBody {
       peak: closing?.peaks ?? { memoryBytes: null, processes: null, cpuTimeMs: null },
       hits: closing?.limitHits ?? [],
     },
-    network: describeNetwork(network.kind, null, { kernelRefused: null, gatewayRoutes: null }),
+    network: describeNetwork(network.kind, closing?.network?.counters.destinations ?? null, {
+      kernelRefused: closing?.network?.kernelRefused ?? null,
+      gatewayRoutes: null,
+    }),
     changes: facts.changes,
     discarded: closing?.discarded ?? null,
     outputs: facts.outputs,

@@ -7,6 +7,7 @@ import { compileExecutesOnHost } from '../policy/executes.ts';
 import { loadPresets } from '../policy/load.host.ts';
 import { openStore } from '../store/index.ts';
 import type { AtPoint } from './points.ts';
+import type { UpstreamSettings } from './run-network.host.ts';
 import { startRun } from './run.host.ts';
 import type { RunHandle, RunnerParts, RunOptions } from './runner.ts';
 
@@ -16,6 +17,8 @@ export interface RunnerSetup {
   readonly executors: ExecutorRegistry;
   /** Absolute path of proofrun-shim; asked for when it is first needed. */
   readonly shim: () => string;
+  /** How this machine reaches the world. Absent: without a proxy, and with its own resolver. */
+  readonly upstream?: UpstreamSettings;
   /** Milliseconds since the epoch. */
   readonly clock: () => number;
   /** Crash tests only. */
@@ -53,6 +56,7 @@ export function openRunner(setup: RunnerSetup): Runner {
       return shim;
     },
     executesOnHost: async () => compileExecutesOnHost((await loadPresets()).executes),
+    upstream: setup.upstream ?? {},
     clock: setup.clock,
     ...(setup.at === undefined ? {} : { at: setup.at }),
   };

@@ -23,6 +23,7 @@ import { recordRefusal } from './refused-run.host.ts';
 import { keepReserve, spendReserve } from './reserve.host.ts';
 import { makeRunDirectory, removeFile } from './run-directory.host.ts';
 import { gateWords } from './run-ending.ts';
+import { networkServiceFor } from './run-network.host.ts';
 import { openStreams } from './run-streams.host.ts';
 import type { RunHandle, RunnerParts, RunOptions, RunResult } from './runner.ts';
 import { prepareStaging } from './staging.host.ts';
@@ -175,8 +176,10 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
     built.staging = await preparing;
     await run.at('stage-prepared');
     if (run.cause.current() !== undefined) return undefined;
+    const network = networkServiceFor(run.job, run.parts.upstream, run.parts.clock);
     built.session = await executor.launch({
       ...launch,
+      ...(network === undefined ? {} : { network }),
       stage: built.staging.roots,
       hidden: built.staging.absent,
       stateDirectory: run.parts.stateDirectory,

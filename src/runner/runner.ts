@@ -10,6 +10,7 @@ import type { Store } from '../store/index.ts';
 import type { OutputListener } from './output-pump.host.ts';
 import type { AtPoint } from './points.ts';
 import type { StartingPoint } from './starting-point.host.ts';
+import type { UpstreamSettings } from './run-network.host.ts';
 
 /** What every run of one process shares. */
 export interface RunnerParts {
@@ -22,6 +23,8 @@ export interface RunnerParts {
   readonly shim: string;
   /** The table of what the host runs by itself. Asked for when there are changes. */
   readonly executesOnHost: () => Promise<ExecutesOnHost>;
+  /** How this machine reaches the world, for jobs whose rules name hosts. */
+  readonly upstream: UpstreamSettings;
   /** Milliseconds since the epoch. */
   readonly clock: () => number;
   /** Crash tests only. */

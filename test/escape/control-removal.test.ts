@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
 import { existsSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -6,6 +8,7 @@ import type { ResourceLimits } from '../../src/core/job.ts';
 import type { ControlId, ExecutorCapabilities } from '../../src/core/plan.ts';
 import { OWED } from '../../src/evidence/index.ts';
 import type { NativeReport } from '../fixtures/native-driver.ts';
+import type { SelectiveNetwork } from '../support/native-job.ts';
 import { users } from '../support/accounts.ts';
 import { apart, NativeDriver, NativeLab, type LabRun } from '../support/native-lab.host.ts';
 import { compileText } from '../support/native-programs.host.ts';
@@ -78,7 +81,7 @@ describeUsers('a control that is left out is noticed', (user) => {
       mode,
       limits: limitsFor(capabilities),
       hidden: [join(lab.workspace, '.env')],
-      ...(removal?.network === undefined ? {} : { network: removal.network }),
+      ...(removal?.network === undefined ? {} : { network: removal.network === 'public' ? 'public' : await selective() }),
       ...(removal === undefined ? {} : { alterations: [`${removal.control}: ${removal.how}`] }),
       parameters: { preload, target: join(base, 'target') },
       ...more,
@@ -89,9 +92,9 @@ describeUsers('a control that is left out is noticed', (user) => {
     return { report, marked, base };
   };
 
-  test.each(['public', 'deny'] as const)('nothing left out, network %s: every level is enforced, and the command runs', async (network) => {
+  test.each(['public', 'deny', 'selective'] as const)('nothing left out, network %s: every level is enforced, and the command runs', async (network) => {
     for (const mode of ['safe', 'default'] as const) {
-      const { report, marked } = await attempt(undefined, mode, { network });
+      const { report, marked } = await attempt(undefined, mode, { network: network === 'selective' ? await selective() : network });
       expect(report.error).toBeUndefined();
       expect(report.unmet).toEqual([]);
       // A public network restricts nothing: there is nothing to enforce.
@@ -128,6 +131,16 @@ describeUsers('a control that is left out is noticed', (user) => {
   }
 });
 
+/** One name, and one published port that nobody uses. */
+async function selective(): Promise<SelectiveNetwork> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port: hostPort } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return { allow: [{ host: 'allowed.test' }], publish: [{ hostPort, jobPort: 3000 }] };
+}
+
 /** Unmet receipts that the table owes for a control, or that the lowering added to it. */
 function owedBy(control: ControlId, report: NativeReport): readonly string[] {
   const owed = OWED[control].map(({ id }) => id);
@@ -142,8 +155,8 @@ function owedBy(control: ControlId, report: NativeReport): readonly string[] {
 }
 
 describe('the table of removals', () => {
-  /** Controls that no executor of this version lists, each with what shows it. */
-  const NOWHERE: readonly ControlId[] = ['no_program'];
+  /** Controls that the native executor doesn't list. */
+  const NOWHERE: readonly ControlId[] = ['proxy_offered', 'no_program'];
 
   test('every control that owes a receipt is left out in at least one way', () => {
     const tried = new Set<ControlId>(REMOVALS.map(({ control }) => control));

@@ -75,6 +75,8 @@ function factsOf(more: Partial<HostFacts>): HostFacts {
     homeCopies: [],
     directShares: [],
     caches: [],
+    ipv6: true,
+    hostName: 'host',
     writeDenied: [],
     ...more,
   };
@@ -169,7 +171,7 @@ function formatLowering({ install, requirements, landings, loopbackProbe }: Nati
     ...settings,
     'landings',
     ...landings.map((one) => `  ${one.id}: ${one.upper} and not ${one.host}`),
-    `loopback probe: ${loopbackProbe ?? 'none'}`,
+    `loopback probe: ${loopbackProbe?.id ?? 'none'}`,
     'owed receipts',
     ...owed,
     '',

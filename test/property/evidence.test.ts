@@ -35,8 +35,8 @@ function receipt(id: string, phase: 'gate' | 'end', value: ReceiptFact['value'],
   return mintReceipt({ id, kind, source: 'shim', phase, readFrom: 'a file', value, ...more });
 }
 
-/** Controls that open something restrict nothing, so they make no level by themselves. */
-const RESTRICTING = CONTROLS.filter((control) => control !== 'network_public');
+/** Controls that open something restrict nothing, so they make no level by themselves; one that can be gone around makes a lower one. */
+const RESTRICTING = CONTROLS.filter((control) => control !== 'network_public' && control !== 'proxy_offered');
 const chosen = fc.subarray([...RESTRICTING], { minLength: 1, maxLength: 6 });
 const planned: fc.Arbitrary<PerDimension<readonly ControlId[]>> = fc
   .tuple(...DIMENSIONS.map(() => fc.option(chosen, { nil: [] })))
@@ -178,6 +178,18 @@ describe('levels follow from receipts', () => {
         const others = matching(requirements).filter((one) => !own.has(`${one.phase} ${one.id}`));
         expect(levelsOf(requirements, others)[missing]).toBe('unenforced');
         expect(levelsOf(requirements, [...others, ...others])[missing]).toBe('unenforced');
+      }),
+    );
+  });
+
+  it('a control that the command can go around makes its dimension cooperative at best', () => {
+    fc.assert(
+      fc.property(chosen, (controls) => {
+        const list: readonly ControlId[] = [...controls, 'proxy_offered'];
+        const requirements = requirementsOf(perDimension((dimension) => (dimension === 'network' ? list : [])));
+        expect(levelsOf(requirements, matching(requirements)).network).toBe('cooperative');
+        const without = matching(requirements).filter(({ id }) => id !== 'proxy.listener');
+        expect(levelsOf(requirements, without).network).toBe('unenforced');
       }),
     );
   });

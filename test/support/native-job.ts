@@ -1,7 +1,8 @@
 import { admit } from '../../src/admission/admit.ts';
 import type { Mode } from '../../src/core/dimension.ts';
-import type { EffectiveJob, EffectivePermissions, Origin, PathRule, ResourceLimits } from '../../src/core/job.ts';
+import type { EffectiveJob, EffectivePermissions, HostRule, Origin, PathRule, ResourceLimits } from '../../src/core/job.ts';
 import type { ExecutorCapabilities, ExecutorPlan } from '../../src/core/plan.ts';
+import { parseHostRule } from '../../src/policy/host-rule.ts';
 
 /** A job of the tests: what differs from one to the next. */
 export interface NativeJob {
@@ -11,8 +12,8 @@ export interface NativeJob {
   readonly mode: Mode;
   /** Default: the system, toolchains and the workspace. host: everything that the user can read, the real home with private writes. */
   readonly root?: 'projected' | 'host';
-  /** Default: deny. */
-  readonly network?: 'public' | 'deny';
+  /** Default: deny. Rules: as in a job file, each with an optional port. */
+  readonly network?: 'public' | 'deny' | SelectiveNetwork;
   readonly limits?: ResourceLimits;
   readonly env?: Readonly<Record<string, string>>;
   /** Absolute paths of direct shares. */
@@ -23,7 +24,35 @@ export interface NativeJob {
   readonly allowRead?: readonly string[];
 }
 
+export interface SelectiveNetwork {
+  readonly allow?: readonly { readonly host: string; readonly ports?: readonly number[]; readonly private?: boolean }[];
+  readonly deny?: readonly { readonly host: string; readonly ports?: readonly number[] }[];
+  readonly hostPorts?: readonly number[];
+  readonly publish?: readonly { readonly hostPort: number; readonly jobPort: number }[];
+}
+
 const ORIGIN: Origin = { layer: 'flag', name: 'test' };
+
+function rules(list: SelectiveNetwork['allow'], effect: 'allow' | 'deny'): readonly HostRule[] {
+  return (list ?? []).map((raw) => {
+    const parsed = parseHostRule(raw, effect, ORIGIN);
+    if (parsed.kind === 'error') throw new Error(parsed.message);
+    return parsed.rule;
+  });
+}
+
+function networkOf(network: NativeJob['network'] = 'deny'): EffectivePermissions['network'] {
+  const rest = typeof network === 'string' ? {} : network;
+  return {
+    requested: true,
+    kind: typeof network === 'string' ? network : 'selective',
+    defaultAllow: network === 'public',
+    allow: rules(rest.allow, 'allow'),
+    deny: rules(rest.deny, 'deny'),
+    hostPorts: rest.hostPorts ?? [],
+    publish: rest.publish ?? [],
+  };
+}
 
 function literal(pattern: string): PathRule {
   return { pattern, literal: true, origin: ORIGIN };
@@ -41,15 +70,7 @@ export function effectiveJob(job: NativeJob): EffectiveJob {
       deny: [],
     },
     fileWrite: { requested: true, stage: [job.workspace], direct: (job.direct ?? []).map(literal), deny: (job.denyWrite ?? []).map(literal) },
-    network: {
-      requested: true,
-      kind: job.network ?? 'deny',
-      defaultAllow: job.network === 'public',
-      allow: [],
-      deny: [],
-      hostPorts: [],
-      publish: [],
-    },
+    network: networkOf(job.network),
     subprocess: { requested: true, kind: 'contained', allow: [] },
     credentials: {
       requested: true,

@@ -149,6 +149,8 @@ export class NativeDriver {
 export interface LabRun extends Partial<Omit<NativeJob, 'argv' | 'workspace' | 'home'>> {
   readonly hidden?: readonly string[];
   readonly stdin?: 'inherit' | 'none';
+  readonly names?: Readonly<Record<string, number>>;
+  readonly nameserver?: string;
   readonly alterations?: readonly string[];
   readonly parameters?: Readonly<Record<string, string>>;
   readonly callerEnv?: Readonly<Record<string, string>>;
@@ -213,13 +215,15 @@ export class NativeLab {
 
   /** From launch to close, or up to `stop`. Under --safe unless another mode is named. */
   async run(argv: readonly [string, ...string[]], options: LabRun = {}, driver: NativeDriver = this.shared, base = this.nextBase()): Promise<NativeReport> {
-    const { hidden, stdin, alterations, parameters, callerEnv, shim, stop, ...job } = options;
+    const { hidden, stdin, names, nameserver, alterations, parameters, callerEnv, shim, stop, ...job } = options;
     return await driver.run({
       base,
       job: { mode: 'safe', ...job, argv, workspace: this.workspace, home: this.home },
       hidden: hidden ?? [],
       stdin: stdin ?? 'none',
       shim,
+      ...(names === undefined ? {} : { names }),
+      ...(nameserver === undefined ? {} : { nameserver }),
       ...(alterations === undefined ? {} : { alterations }),
       ...(parameters === undefined ? {} : { parameters }),
       ...(callerEnv === undefined ? {} : { callerEnv }),

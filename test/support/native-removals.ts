@@ -30,8 +30,8 @@ export interface Removal {
   readonly lost: readonly Dimension[];
   /** Where one kind of user loses something else: an ordinary user is stopped by the kernel elsewhere as well. */
   readonly lostAs?: { readonly root?: readonly Dimension[]; readonly user?: readonly Dimension[] };
-  /** An open network restricts nothing, so no mode needs it: its receipt is taken, and the command starts. */
-  readonly network?: 'public';
+  /** public: restricts nothing, so no mode needs it: its receipt is taken, and the command starts. selective: one name, one published port. */
+  readonly network?: 'public' | 'selective';
   /** Noticed when the tree has ended, not at the gate. */
   readonly atEnd?: true;
   /** The receipt that notices it for an ordinary user, when the control's own can't: the kernel refuses him the attempt anyway. */
@@ -164,7 +164,7 @@ export const REMOVALS: readonly Removal[] = [
     alter: (install) => argv(install, replaced(['--bind', rootOf(install), '/'], ['--ro-bind', '/', '/'])),
     lost: FILES,
     // Everything of the host is there: its sockets, its /tmp.
-    lostAs: { root: [...FILES, 'credentials', 'resources'], user: [...FILES, 'credentials', 'resources'] },
+    lostAs: { root: [...FILES, 'network', 'credentials', 'resources'], user: [...FILES, 'network', 'credentials', 'resources'] },
   },
   {
     control: 'mount_namespace',
@@ -318,6 +318,48 @@ export const REMOVALS: readonly Removal[] = [
     lost: ['network'],
   },
   {
+    control: 'overlay_network',
+    how: 'addresses are not made local',
+    network: 'selective',
+    alter: (install) => operations(install, 'all_local', () => undefined),
+    lost: ['network'],
+  },
+  {
+    control: 'overlay_network',
+    how: 'lo has one more address',
+    network: 'selective',
+    alter: (install) => operations(install, 'loopback', (one) => [one, { op: 'address', address: '10.1.2.3', prefix: 32 }]),
+    lost: ['network'],
+  },
+  {
+    control: 'overlay_network',
+    how: 'a listener is left out',
+    network: 'selective',
+    alter: (install) => operations(install, 'listener', (one) => (one.port === 443 ? undefined : one)),
+    lost: ['network'],
+  },
+  {
+    control: 'overlay_network',
+    how: 'the job may reach a port that no rule names',
+    network: 'selective',
+    alter: (install) => operations(install, 'listener', (one) => (one.kind === 'udp' ? [one, { ...one, kind: 'tcp', address: '0.0.0.0', port: 8443 }] : one)),
+    lost: ['network'],
+  },
+  {
+    control: 'overlay_network',
+    how: "the resolver's file is the host's",
+    network: 'selective',
+    alter: (install) => operations(install, 'file', (one) => (one.path.endsWith('/resolv.conf') ? undefined : one)),
+    lost: ['network'],
+  },
+  {
+    control: 'published_ports',
+    how: 'the port is not taken on the host',
+    network: 'selective',
+    alter: (install) => ({ ...install, published: [] }),
+    lost: ['network'],
+  },
+  {
     control: 'pid_namespace',
     how: 'no pid namespace is made',
     apart: true,
@@ -444,7 +486,7 @@ export const REMOVALS: readonly Removal[] = [
         { op: 'bind', source: socket, target: `${rootOf(install)}${socket}`, flags: MOUNT.readonly },
       );
     },
-    lost: [...FILES, 'credentials'],
+    lost: [...FILES, 'network', 'credentials'],
   },
   {
     control: 'session_keyring',

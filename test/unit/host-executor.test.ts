@@ -8,6 +8,8 @@ import { membersOf, parseStat, type ProcessRow } from '../../executors/host/proc
 import { admit } from '../../src/admission/admit.ts';
 import { CONTAINMENT_DIMENSIONS, DIMENSIONS } from '../../src/core/dimension.ts';
 import { Bench, collect, lineReader } from '../conformance/backends.host.ts';
+import { networkServiceFor } from '../../src/runner/run-network.host.ts';
+import { plainNetwork } from '../support/plain-network.host.ts';
 import { plainJob } from '../support/conformance-job.ts';
 
 const capabilities = hostCapabilities('user', '0.0.0-test');
@@ -48,6 +50,46 @@ describe('what it claims', () => {
     expect([...levels]).toEqual(['unenforced']);
     for (const dimension of DIMENSIONS) expect(closing.observations.dimensions[dimension].scope).toBe(HOST_SCOPES[dimension]);
     expect([closing.observations.receipts, closing.observations.requirements, closing.discarded]).toEqual([[], [], null]);
+  });
+});
+
+describe('a network with rules', () => {
+  const rules = { allow: [{ kind: 'name', host: 'localhost', ports: [80], private: true, origin: { layer: 'flag', name: 'test' } }] } as const;
+  const selective = (mode: 'default' | 'safe') => ({
+    ...job,
+    mode,
+    permissions: { ...job.permissions, network: { ...job.permissions.network, ...rules, requested: true, kind: 'selective' as const, defaultAllow: false } },
+  });
+
+  test('--safe refuses it, as it is no more than asked for', () => {
+    const admission = admit(selective('safe'), [capabilities]);
+    expect(admission.kind === 'refused' && admission.refusal.rows.find(({ dimension }) => dimension === 'network')?.planned).toBe('cooperative');
+  });
+
+  test('offers the rules of a network as a proxy, reads back that it listens, and calls it cooperative', async () => {
+    const admission = admit(selective('default'), [capabilities]);
+    if (admission.kind !== 'admitted') throw new Error('refused');
+    expect(admission.plan.dimensions.network).toMatchObject({ level: 'cooperative', controls: ['proxy_offered'] });
+    const bench = newBench();
+    const program = `fetch('http://x').catch(() => 0); require('node:http').get({ host: '127.0.0.1', port: new URL(process.env.http_proxy).port, path: 'http://denied.test/', headers: { host: 'denied.test' } }, (r) => { console.log(r.statusCode, process.env.HTTPS_PROXY === process.env.http_proxy, process.env.NO_PROXY); r.resume(); });`;
+    const plan = { ...admission.plan, job: { ...admission.plan.job, argv: [process.execPath, '-e', program] as const, cwd: '/', workspace: '/' } };
+    const session = await createHostExecutor({ version: '0.0.0-test' }).launch({
+      plan,
+      stage: [],
+      scratch: bench.workspace,
+      hidden: [],
+      stateDirectory: bench.root,
+      io: { kind: 'pipes', stdin: 'none' },
+      network: networkServiceFor(plan.job, {}, Date.now) ?? plainNetwork({}),
+    });
+    const stdout = collect(session.stdout);
+    await session.release();
+    await session.exited;
+    expect(String(await stdout)).toBe('403 true localhost,127.0.0.1,::1\n');
+    const { observations, network } = await session.close();
+    expect(observations.dimensions.network.level).toBe('cooperative');
+    expect(network?.counters.destinations.map(({ host, denied }) => [host, denied])).toEqual([['denied.test', 1]]);
+    expect(DIMENSIONS.filter((dimension) => dimension !== 'network' && observations.dimensions[dimension].level !== 'unenforced')).toEqual([]);
   });
 });
 

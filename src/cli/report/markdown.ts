@@ -4,7 +4,7 @@ import { displayPath, safeLine } from '../../core/text-safety.ts';
 import { changeRows, tallyNumbers, tallyOf } from './changes.ts';
 import { mismatches, readableGroups, scopesOf } from './review-facts.ts';
 import type { ReviewInput } from './review.ts';
-import { allowFlags } from './summary.ts';
+import { allowFlags, destinationWords } from './summary.ts';
 import {
   commandWords,
   countWords,
@@ -97,7 +97,7 @@ function facts({ bundle, home }: Omit<ReviewInput, 'width' | 'palette'>): readon
       .slice(0, MOST_LISTED)
       .map(
         (destination) =>
-          `  - ${code(`${destination.host}:${destination.port}`)} denied ${observed(destination.denied)}${destination.rule === null ? '' : `: ${code(destination.rule)}`}`,
+          `  - ${code(destinationWords(destination))} denied ${observed(destination.denied)}${destination.rule === null ? '' : `: ${code(destination.rule)}`}`,
       ),
     ...(denied.length === 0 ? [] : [`  - would allow: ${code(allowFlags(denied).join(' '))}`]),
     `- **Discarded**: ${discarded === null ? '-' : `${countWords(discarded.files)} files, ${sizeWords(discarded.bytes)}`}`,

@@ -10,7 +10,7 @@ import { columnsOf, flow, flowWords, labelled, pad, painted } from './layout.ts'
 import type { Palette } from './palette.ts';
 import { refusalTable } from './refusal.ts';
 import { readableGroups } from './review-facts.ts';
-import { allowFlags } from './summary.ts';
+import { allowFlags, destinationWords } from './summary.ts';
 import { countWords, durationWords, endingDetail, friendlyPath, observed, plural, sizeWords } from './words.ts';
 
 export interface ReviewInput {
@@ -164,11 +164,7 @@ function destinationItems(destination: DestinationCounters): readonly string[] {
   )
     .filter(([, count]) => count !== null && count > 0)
     .map(([word, count]) => `${word}${observed(count)}`);
-  return [
-    `${safeLine(destination.host, 300)}:${destination.port}`,
-    hits.length === 0 ? '-' : hits.join(' '),
-    ...(destination.rule === null ? [] : [safeLine(destination.rule, 200)]),
-  ];
+  return [destinationWords(destination), hits.length === 0 ? '-' : hits.join(' '), ...(destination.rule === null ? [] : [safeLine(destination.rule, 200)])];
 }
 
 /** `--allow-net a --allow-net b` as two items, so that a line break never parts a flag from its value. */

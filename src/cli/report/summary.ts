@@ -148,12 +148,17 @@ function pathLines(paths: readonly string[], input: SummaryInput, room: number, 
 function deniedItems(destination: DestinationCounters): readonly string[] {
   const times = destination.denied === 1 ? 'once' : `${countWords(destination.denied ?? 0)} times`;
   const why = destination.rule === null || destination.rule.includes('default_action') ? 'no rule allows it' : safeLine(destination.rule, 200);
-  return [`${safeLine(destination.host, 300)}:${destination.port}`, `${times}: ${why}`];
+  return [destinationWords(destination), `${times}: ${why}`];
+}
+
+/** `host:port`, or the name alone when it was only looked up. */
+export function destinationWords({ host, port }: DestinationCounters): string {
+  return port === null ? safeLine(host, 300) : `${safeLine(host, 300)}:${port}`;
 }
 
 /** Ports 80 and 443 are what a rule without a port means. */
 export function allowFlags(destinations: readonly DestinationCounters[]): readonly string[] {
-  const rules = destinations.map(({ host, port }) => (port === 80 || port === 443 ? host : `${host}:${port}`));
+  const rules = destinations.map(({ host, port }) => (port === null || port === 80 || port === 443 ? host : `${host}:${port}`));
   return [...new Set(rules)].slice(0, 4).flatMap((rule) => ['--allow-net', rule]);
 }
 
