@@ -60,7 +60,8 @@ describeUsers('kill -9 while a checkpoint is made or removed', (user) => {
     test(`of a live run, its owner dies at ${point}: whole or gone, and the run is interrupted with its stage`, async () => {
       const lab = jobLab(user);
       lab.write('a.txt', 'base\n');
-      const program = 'C=${PROOFRUN_AGENTCTL%.sock}; echo one >> a.txt; $C state active; echo here; while d=$($C wait); do case $d in quiesce) $C state quiesced;; esac; done';
+      const program =
+        'C=${PROOFRUN_AGENTCTL%.sock}; echo one >> a.txt; $C state active; echo here; while d=$($C wait); do case $d in quiesce) $C state quiesced;; esac; done';
       const owner = spawnAnnouncing(lab, ['run', '--safe', '--', 'sh', '-c', program]);
       await owner.reach('running');
       const going = owner.reach(point);
@@ -87,7 +88,16 @@ describeUsers('kill -9 of a run that started from a staged result', (user) => {
       await staged(lab);
       const [first] = await runsOf(lab);
       const wrote = point !== 'stage-prepared' && point !== 'running';
-      const running = spawnAnnouncing(lab, ['run', '--safe', '--on', 'last', '--', 'sh', '-c', wrote ? 'echo two >> a.txt; rm d/n; echo m > d/m' : 'exec sleep 60']);
+      const running = spawnAnnouncing(lab, [
+        'run',
+        '--safe',
+        '--on',
+        'last',
+        '--',
+        'sh',
+        '-c',
+        wrote ? 'echo two >> a.txt; rm d/n; echo m > d/m' : 'exec sleep 60',
+      ]);
       await running.reach(point);
       running.child.kill('SIGKILL');
       // What it needs is its own: the first stage may go.

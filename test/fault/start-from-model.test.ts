@@ -60,7 +60,14 @@ describeUsers('a model of runs on results', (user) => {
         expect(snapshot(lab)).toBe(untouched);
 
         for (const text of [first, second, third]) await run(direct, ['run', '-q', '--executor', 'host'], text);
-        const inside = await lab.job(['inspect', 'onto', '--', 'sh', '-c', "find . -mindepth 1 -printf '%P %y %m %l\\n' | sort; find . -type f -exec sha256sum {} + | sort -k2"]);
+        const inside = await lab.job([
+          'inspect',
+          'onto',
+          '--',
+          'sh',
+          '-c',
+          "find . -mindepth 1 -printf '%P %y %m %l\\n' | sort; find . -type f -exec sha256sum {} + | sort -k2",
+        ]);
         expect(inside.stdout).toBe(snapshot(direct));
         const both = await Promise.all(['onto', 'forked'].map(async (name) => (await lab.job(['diff', name, '--patch'])).stdout));
         expect(both[1]).toBe(both[0]);
