@@ -1,4 +1,4 @@
-import { mkdirSync, rmdirSync, watch, writeFileSync, type FSWatcher } from 'node:fs';
+import { mkdirSync, rmdirSync, watch, writeFile, writeFileSync, type FSWatcher } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ProofrunError, errnoOf, messageOf } from '../../src/core/errors.ts';
@@ -23,7 +23,7 @@ const PATIENCE_MS = 5000;
 export interface Cgroup {
   readonly id: string;
   readonly directories: readonly CgroupDirectory[];
-  /** The process to be confined writes its pid, or 0, to each of these before it executes anything. */
+  /** Each of these takes the pid of the process to be confined, before it starts anything: see joinCgroup. */
   readonly procsFiles: readonly string[];
   /**
    * The limits as the kernel shows them now, each with its file and raw text. With a pid they are read in the groups that
@@ -43,6 +43,24 @@ export interface Cgroup {
 
 function failure(what: string, error: unknown): ProofrunError {
   return new ProofrunError('ERR_LAUNCH', { message: `control group: ${what}: ${messageOf(error)}`, cause: error });
+}
+
+/**
+ * Puts a process into a group by its cgroup.procs files, before it starts anything. Off the main thread: a migration can wait for a grace
+ * period of the kernel's read-copy-update, some 10 ms. A process that is gone is no error: whoever waits for it knows. ERR_LAUNCH.
+ */
+export async function joinCgroup(procsFiles: readonly string[], pid: number): Promise<void> {
+  await Promise.all(
+    procsFiles.map(
+      (file) =>
+        new Promise<void>((resolve, reject) => {
+          writeFile(file, String(pid), { flag: 'r+' }, (error) => {
+            if (error === null || error.code === 'ESRCH') resolve();
+            else reject(failure(`write ${pid} to ${file}`, error));
+          });
+        }),
+    ),
+  );
 }
 
 /** cgroup files exist or the controller is missing: never make one. */

@@ -1,15 +1,23 @@
-import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chmodSync, chownSync, mkdirSync, realpathSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { Duplex } from 'node:stream';
-import { ProofrunError, messageOf } from '../../src/core/errors.ts';
+import { ProofrunError } from '../../src/core/errors.ts';
 import type { ExecutorCapabilities } from '../../src/core/plan.ts';
-import type { DeadAttempt, LaunchRequest, LayeringExecutor, ReapingExecutor, Session } from '../../src/executor/executor.ts';
+import type {
+  BeginRequest,
+  BegunLaunch,
+  DeadAttempt,
+  EagerExecutor,
+  LaunchRequest,
+  LayeringExecutor,
+  ReapingExecutor,
+  Session,
+} from '../../src/executor/executor.ts';
 import { locateShim } from '../shim/locate.host.ts';
-import { expectedLimits, type CgroupLimits, type CgroupSupport } from './cgroup.ts';
 import { NativeAgentLink } from './agent-link.host.ts';
-import { createCgroup, detectCgroups, listCgroups, type Cgroup } from './cgroup.host.ts';
+import { beginLaunch, groupName, type Beginning } from './begin.host.ts';
+import { expectedLimits, type CgroupSupport } from './cgroup.ts';
+import { detectCgroups, joinCgroup, listCgroups } from './cgroup.host.ts';
 import { gatherFacts, mountsInside, type HostFacts } from './facts.host.ts';
 import { lower, type LaunchNames, type NativeLowering } from './lower.ts';
 import { findBubblewrap, probeNative } from './probe.host.ts';
@@ -28,75 +36,58 @@ export interface NativeExecutorOptions {
 }
 
 /** Namespaces through bubblewrap and the shim: no daemon, no root. */
-export function createNativeExecutor(options: NativeExecutorOptions): ReapingExecutor & LayeringExecutor {
+export function createNativeExecutor(options: NativeExecutorOptions): ReapingExecutor & EagerExecutor & LayeringExecutor {
   let support: CgroupSupport | undefined;
   const cgroups = (): CgroupSupport => (support ??= detectCgroups());
+  const beginnings = new WeakMap<BegunLaunch, Beginning>();
+  const beginOne = (request: BeginRequest): Beginning =>
+    // A test that changes what is installed decides about the group too.
+    beginLaunch(request, { shim: options.shim, cgroups, join: options.alterInstall === undefined });
   return {
     id: 'native',
     startsFromLayers: true,
     probe: (): Promise<ExecutorCapabilities> => probeNative(options.version, cgroups),
-    launch: (request) => launch(request, options, cgroups),
+    begin: (request) => {
+      const beginning = beginOne(request);
+      const begun: BegunLaunch = { discard: () => beginning.discard() };
+      beginnings.set(begun, beginning);
+      return begun;
+    },
+    launch: async (request) => {
+      const beginning = (request.begun === undefined ? undefined : beginnings.get(request.begun)) ?? beginOne(request);
+      try {
+        return await launch(request, options, beginning);
+      } finally {
+        await beginning.discard();
+      }
+    },
     reap: (attempt) => reap(attempt, cgroups()),
   };
 }
 
-async function launch(request: LaunchRequest, options: NativeExecutorOptions, cgroups: () => CgroupSupport): Promise<Session> {
+async function launch(request: LaunchRequest, options: NativeExecutorOptions, beginning: Beginning): Promise<Session> {
   if (request.abort?.aborted === true) throw new ProofrunError('ERR_LAUNCH', { message: 'the launch was aborted' });
   const bubblewrap = findBubblewrap();
   if (bubblewrap === undefined) throw new ProofrunError('ERR_LAUNCH', { message: 'bubblewrap is not installed', hint: 'apt-get install bubblewrap' });
-  const facts = gatherFacts({ request, bubblewrap, shim: locateShim(options.shim), environment: process.env });
+  const { child, control, agent, group, joined, survey } = await beginning.started;
+  const facts = gatherFacts({ request, bubblewrap, shim: locateShim(options.shim), survey });
   refuseMounts(request, facts);
   refuseShares(request, facts);
   const nonce = randomBytes(12).toString('hex');
   prepareScratch(request, facts, nonce);
-  const limits = cgroupLimitsOf(request, facts);
-  const wanted = limits === undefined ? undefined : cgroups();
-  const usable = wanted !== undefined && wanted.places.length > 0 ? wanted : undefined;
-  const cgroup = usable === undefined || limits === undefined ? undefined : await createCgroup(usable, groupName(request.scratch), limits);
-  try {
-    const names: LaunchNames = { nonce, cgroupProcs: cgroup?.procsFiles ?? [], terminal: terminalSize(request) };
-    const lowered = lower(request, facts, names, usable === undefined || limits === undefined ? {} : expectedLimits(limits, usable));
-    const lowering = { ...lowered, install: options.alterInstall?.(lowered.install) ?? lowered.install };
-    return await start(request, facts, lowering, cgroup);
-  } catch (error) {
-    await cgroup?.remove();
-    throw error;
-  }
-}
-
-async function start(request: LaunchRequest, facts: HostFacts, lowering: NativeLowering, cgroup: Cgroup | undefined): Promise<Session> {
-  const terminal = request.io.kind === 'terminal';
-  const stdin = request.io.kind === 'pipes' && request.io.stdin === 'none' ? 'ignore' : 'inherit';
-  // An empty environment: LD_PRELOAD and the like would act outside the sandbox. Without a terminal it is a session of its own,
-  // so that signals of the terminal reach this process alone, which decides what they mean.
-  const child = spawn(facts.shim, ['outer'], {
-    env: {},
-    cwd: '/',
-    detached: !terminal,
-    stdio: [
-      ...(terminal ? (['inherit', 'inherit', 'inherit'] as const) : ([stdin, 'pipe', 'pipe'] as const)),
-      'pipe',
-      'ignore',
-      request.agent === undefined ? 'ignore' : 'pipe',
-    ],
-  });
-  const control = child.stdio[3];
-  if (!(control instanceof Duplex)) throw new ProofrunError('ERR_LAUNCH', { message: 'the shim was started without a control channel' });
-  const agent = Array.from<unknown>(child.stdio)[5];
-  await new Promise<void>((resolve, reject) => {
-    child.once('spawn', resolve);
-    child.once('error', (error) => {
-      reject(new ProofrunError('ERR_LAUNCH', { message: `spawn ${facts.shim}: ${messageOf(error)}`, cause: error }));
-    });
-  });
+  const names: LaunchNames = { nonce, cgroupProcs: group?.cgroup.procsFiles ?? [], terminal: terminalSize(request) };
+  const lowered = lower(request, facts, names, group === undefined ? {} : expectedLimits(group.limits, group.support));
+  const lowering = { ...lowered, install: options.alterInstall?.(lowered.install) ?? lowered.install };
+  beginning.take();
   const session = new NativeSession({
     request,
     facts,
     lowering,
-    cgroup,
+    cgroup: group?.cgroup,
     child,
     control,
-    agent: agent instanceof Duplex ? new NativeAgentLink(agent) : undefined,
+    agent: agent === undefined ? undefined : new NativeAgentLink(agent),
+    joined: joined ?? joinCgroup(lowering.install.cgroupProcs, child.pid ?? 0),
   });
   const cancel = (): void => {
     session.signal('SIGKILL');
@@ -189,22 +180,6 @@ function refuseShares(request: LaunchRequest, facts: HostFacts): void {
 
 function isWithin(path: string, directory: string): boolean {
   return path === directory || path.startsWith(directory === '/' ? '/' : `${directory}/`);
-}
-
-function cgroupLimitsOf(request: LaunchRequest, facts: HostFacts): CgroupLimits | undefined {
-  const { limits } = request.plan.job.permissions.resources;
-  const wanted: CgroupLimits = {
-    ...(limits.memoryBytes === undefined ? {} : { memoryBytes: limits.memoryBytes }),
-    ...(limits.swapBytes === undefined ? {} : { swapBytes: limits.swapBytes }),
-    ...(limits.cpus === undefined ? {} : { cpus: limits.cpus }),
-    ...(limits.processes === undefined || !facts.asRoot ? {} : { processes: limits.processes }),
-  };
-  return Object.keys(wanted).length === 0 ? undefined : wanted;
-}
-
-/** The run's directory name: unique, and the same when the run is reaped later. */
-function groupName(scratch: string): string {
-  return scratch.split('/').at(-2) ?? 'run';
 }
 
 function terminalSize(request: LaunchRequest): LaunchNames['terminal'] {

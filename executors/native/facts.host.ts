@@ -3,7 +3,7 @@ import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, realpat
 import { join } from 'node:path';
 import { arch } from 'node:process';
 import { ProofrunError } from '../../src/core/errors.ts';
-import type { PathRule } from '../../src/core/job.ts';
+import type { EffectiveJob, PathRule } from '../../src/core/job.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
 import { compileMatcher, literalBase } from '../../src/policy/path-rule.ts';
 import { parseMountinfo, type MountLine } from './mountinfo.ts';
@@ -250,11 +250,19 @@ function namespaceOf(kind: string): string {
   return readlinkSync(`/proc/self/ns/${kind}`);
 }
 
+/** What can be read before the stage is there. */
+export interface HostSurvey {
+  readonly mounts: readonly MountLine[];
+  /** What PATH reaches outside the system directories; nothing where the whole root is shown. */
+  readonly toolchains: readonly string[];
+  readonly agentSockets: readonly string[];
+}
+
 export interface FactsInput {
   readonly request: LaunchRequest;
   readonly bubblewrap: string;
   readonly shim: string;
-  readonly environment: NodeJS.ProcessEnv;
+  readonly survey: HostSurvey;
 }
 
 /** Not process.getgroups(): Node adds the effective gid to it, whether the process has it as a supplementary group or not. */
@@ -263,8 +271,18 @@ function supplementaryGroups(): readonly number[] {
   return line.split(' ').flatMap((word) => (/^\d+$/.test(word.trim()) ? [Number(word)] : []));
 }
 
+/** Never throws but where /proc is missing. */
+export function surveyHost(job: EffectiveJob, environment: NodeJS.ProcessEnv): HostSurvey {
+  const { fileRead, credentials } = job.permissions;
+  return {
+    mounts: parseMountinfo(readText('/proc/self/mountinfo')),
+    toolchains: fileRead.root === 'projected' ? toolchainPaths(SYSTEM_ROOTS, credentials.environment['PATH'] ?? '', job.workspace, job.home) : [],
+    agentSockets: agentSockets(process.geteuid?.() ?? 0, environment),
+  };
+}
+
 /** Reads the host once. Work per entry of a directory is done for `/`, for directories split at mounts and for PATH entries outside the system alone. */
-export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInput): HostFacts {
+export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): HostFacts {
   const { job } = request.plan;
   const { permissions } = job;
   const uid = process.geteuid?.() ?? 0;
@@ -273,7 +291,7 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
   const asRoot = uid === 0;
   const owner = asRoot ? lstatSync(job.workspace) : undefined;
   const jobIds = owner === undefined || owner.uid === 0 ? caller : idsOf(owner.uid, owner.gid);
-  const mounts = parseMountinfo(readText('/proc/self/mountinfo'));
+  const { mounts } = survey;
   const isProjected = permissions.fileRead.root === 'projected';
 
   const hidden = [...new Set([...request.hidden, ...(isProjected ? SYSTEM_SECRETS : []), request.stateDirectory])];
@@ -285,7 +303,7 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
   const roots = isProjected
     ? outermost([
         ...SYSTEM_ROOTS.filter((path) => existsSync(path)),
-        ...toolchainPaths(SYSTEM_ROOTS, permissions.credentials.environment['PATH'] ?? '', job.workspace, job.home),
+        ...survey.toolchains,
         ...permissions.fileRead.allow.flatMap(grantedPaths),
         ...(covered(job.workspace) ? [] : [job.workspace]),
       ])
@@ -358,7 +376,7 @@ export function gatherFacts({ request, bubblewrap, shim, environment }: FactsInp
         [...request.stage, ...views].some(({ root, base }) => base !== undefined && isThere(path, root, base)),
     ),
     outside,
-    agentSockets: agentSockets(uid, environment),
+    agentSockets: survey.agentSockets,
     resolverFile: isProjected ? resolverFile() : undefined,
     homeCopies: (permissions.fileRead.homeCopies ?? []).flatMap((rule) => {
       const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });

@@ -24,6 +24,8 @@ export interface LaunchNames {
 /** What is installed and what has to be read back. Data only: a test may change `install` and leave `expect` as it is. */
 export interface NativeLowering {
   readonly install: {
+    /** Files that outer's pid is written to, by the host, before outer is told to start anything. */
+    readonly cgroupProcs: readonly string[];
     readonly operations: readonly OuterOperation[];
     readonly settings: readonly InnerSetting[];
   };
@@ -281,7 +283,6 @@ export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNam
   const closedNetwork = permissions.network.kind !== 'public';
   const namespaces = CLONE.newNs | (facts.asRoot ? 0 : CLONE.newUser) | (closedNetwork ? CLONE.newNet : 0);
   const operations: OuterOperation[] = [
-    ...names.cgroupProcs.map((procs): OuterOperation => ({ op: 'cgroup', procs })),
     { op: 'listen', abstract: `proofrun-${names.nonce}`, path: join(request.scratch, 'probe.sock') },
     { op: 'unshare', flags: namespaces, map: !facts.asRoot, uid: facts.caller.uid, gid: facts.caller.gid },
     ...(closedNetwork ? [{ op: 'loopback' } as const] : []),
@@ -301,7 +302,7 @@ export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNam
     ...lowering.probes.map((probe): InnerSetting => ({ set: 'probe', probe })),
   ];
   return {
-    install: { operations, settings },
+    install: { cgroupProcs: names.cgroupProcs, operations, settings },
     requirements: requireReceipts(
       perDimension((dimension) => dimensions[dimension].controls),
       lowering.expected,

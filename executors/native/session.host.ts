@@ -1,6 +1,5 @@
 import type { ChildProcess } from 'node:child_process';
-import { readFileSync } from 'node:fs';
-import { lstat } from 'node:fs/promises';
+import { lstatSync, readFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -50,6 +49,8 @@ export interface NativeLaunch {
   readonly child: ChildProcess;
   readonly control: Writable & Readable;
   readonly agent: NativeAgentLink | undefined;
+  /** Resolves when outer is in its control group. */
+  readonly joined: Promise<void>;
 }
 
 /** A sandbox of bubblewrap and the shim, from the start of outer to the end of the tree. */
@@ -70,6 +71,8 @@ export class NativeSession implements Session {
   private settleExited: (ending: Ending) => void = () => undefined;
   private settleReady: (outcome: 'ready' | ProofrunError) => void = () => undefined;
   private readonly atGate: Promise<'ready' | ProofrunError>;
+  private settleProbeTarget: (port: number) => void = () => undefined;
+  private readonly probeTarget: Promise<number>;
   private failure: ProofrunError | undefined;
   private init: ProcessMark | undefined;
   private released = false;
@@ -91,9 +94,12 @@ export class NativeSession implements Session {
     this.atGate = new Promise((resolve) => {
       this.settleReady = resolve;
     });
+    this.probeTarget = new Promise((resolve) => {
+      this.settleProbeTarget = resolve;
+    });
     const { child, control } = launch;
     this.gone = new Promise((resolve) => {
-      child.once('exit', () => {
+      const exited = (): void => {
         const over = (): void => {
           this.lost('the sandbox ended');
           resolve();
@@ -101,7 +107,10 @@ export class NativeSession implements Session {
         // Its last words may still wait to be read.
         if (control.closed) over();
         else control.once('close', over);
-      });
+      };
+      // It was started before this object was made.
+      if (child.exitCode !== null || child.signalCode !== null) exited();
+      else child.once('exit', exited);
     });
     if (child.pid !== undefined) this.hostPids.push(child.pid);
     control.on('data', (chunk: Buffer) => {
@@ -131,12 +140,21 @@ export class NativeSession implements Session {
 
   /** Sends the operations and settings, waits for the gate and takes the receipts. Rejects with ERR_LAUNCH. */
   async reachGate(): Promise<void> {
-    const { control, lowering } = this.launch;
-    control.write(Buffer.concat(lowering.install.operations.map(encodeOperation)));
+    const { control, joined, lowering } = this.launch;
+    const { operations, settings } = lowering.install;
+    // Outer builds the root meanwhile. It has no child before the start, so whatever it starts is in the group.
+    control.write(Buffer.concat(operations.filter((one) => one.op !== 'start').map(encodeOperation)));
+    const rest = [...operations.filter((one) => one.op === 'start').map(encodeOperation), ...settings.map(encodeSetting)];
+    Promise.all([this.probeTarget, joined]).then(
+      ([port]) => control.write(Buffer.concat([...rest, ...this.loopbackProbe(port), encodeSetting({ set: 'end' })])),
+      (error: unknown) => {
+        this.fail(error instanceof ProofrunError ? error : launchError(messageOf(error)));
+      },
+    );
     const outcome = await this.atGate;
     if (outcome !== 'ready') throw await this.explained(outcome);
     this.receipts.push(...this.shimReceipts(), ...this.statusReceipts(), ...this.cgroupReceipts());
-    for (const { id, upper, host } of lowering.landings) this.receipts.push(receiptOfLanding(id, upper, await exists(upper), await exists(host)));
+    for (const { id, upper, host } of lowering.landings) this.receipts.push(receiptOfLanding(id, upper, exists(upper), exists(host)));
   }
 
   /** Adds what bubblewrap said before it gave up. */
@@ -188,7 +206,7 @@ export class NativeSession implements Session {
         break;
       case 'fact':
         this.facts.set(frame.id, frame);
-        if (frame.id === 'target.tcp') this.configure(frame.bytes.toString('utf8'));
+        if (frame.id === 'target.tcp') this.settleProbeTarget(Number(frame.bytes.toString('utf8')) || 0);
         break;
       case 'probe':
         this.probes.push(frame);
@@ -226,16 +244,10 @@ export class NativeSession implements Session {
     }
   }
 
-  /** Settings go as soon as the listeners are there; the loopback probe needs their port. */
-  private configure(tcpPort: string): void {
-    const { control, lowering } = this.launch;
-    const settings = lowering.install.settings.map(encodeSetting);
-    const port = Number(tcpPort);
-    if (lowering.loopbackProbe !== undefined && port > 0) {
-      settings.push(encodeSetting({ set: 'probe', probe: { id: lowering.loopbackProbe, kind: PROBE.tcp, subject: '127.0.0.1', args: [port] } }));
-    }
-    settings.push(encodeSetting({ set: 'end' }));
-    control.write(Buffer.concat(settings));
+  /** A connection to a listener of outer's in the caller's network. Port 0: there is no listener. */
+  private loopbackProbe(port: number): readonly Buffer[] {
+    const id = this.launch.lowering.loopbackProbe;
+    return id === undefined || port === 0 ? [] : [encodeSetting({ set: 'probe', probe: { id, kind: PROBE.tcp, subject: '127.0.0.1', args: [port] } })];
   }
 
   private endingOf(status: number): Ending {
@@ -381,9 +393,9 @@ function launchError(message: string): ProofrunError {
   return new ProofrunError('ERR_LAUNCH', { message, hint: 'job doctor' });
 }
 
-async function exists(path: string): Promise<boolean> {
+function exists(path: string): boolean {
   try {
-    await lstat(path);
+    lstatSync(path);
     return true;
   } catch (error) {
     // What can't be looked at is not known to be absent.

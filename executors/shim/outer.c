@@ -32,10 +32,6 @@ static void write_whole(const char *path, const char *text) {
   close(fd);
 }
 
-static void join_cgroup(const char *procs) {
-  write_whole(procs, "0");
-}
-
 /*
  * Targets for the probes, in the caller's own network: an abstract unix socket, one with a path, and TCP on 127.0.0.1.
  * They live as long as this process, so a refused probe can't be explained by nobody listening.
@@ -149,7 +145,6 @@ static void copy_file(struct cursor *cursor) {
 static void operate(const struct frame *frame) {
   struct cursor cursor = cursor_of(frame);
   switch (frame->type) {
-    case OP_CGROUP: join_cgroup(take_string(&cursor)); break;
     case OP_LISTEN:
       open_listeners(take_string(&cursor));
       listen_path(take_string(&cursor));

@@ -40,7 +40,6 @@ enum {
 
 /* Frames to outer: operations, in order. */
 enum {
-  OP_CGROUP = 'c',   /* string path of cgroup.procs */
   OP_LISTEN = 'L',   /* string abstract name, string path: probe targets in the caller's network, TCP on 127.0.0.1 too */
   OP_UNSHARE = 'U',  /* u64 flags, u64 map (0 or 1), u64 uid, u64 gid */
   OP_BASE = 'B',     /* string directory: mount the private tmpfs there */

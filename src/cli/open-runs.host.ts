@@ -14,9 +14,9 @@ export interface OpenRuns {
   readonly runner: Runner;
   readonly caller: CallerFacts;
   /** The workspace of the current directory, or of `--workspace`: absolute real path. ERR_WORKSPACE. */
-  workspace(): Promise<string>;
+  workspace(): string;
   /** By selector; `last` without one. ERR_RUN_NOT_FOUND, ERR_RUN_AMBIGUOUS. */
-  find(selector: string | undefined): Promise<StoredRun>;
+  find(selector: string | undefined): StoredRun;
   /** Idempotent. */
   close(): void;
 }
@@ -42,13 +42,13 @@ export async function openRuns(context: CliContext, typedWorkspace?: string): Pr
     runner.close();
     throw error;
   }
-  const workspace = async (): Promise<string> =>
-    (await findWorkspace({ currentDirectory: caller.currentDirectory, ...(typedWorkspace === undefined ? {} : { workspace: typedWorkspace }) })).workspace;
+  const workspace = (): string =>
+    findWorkspace({ currentDirectory: caller.currentDirectory, ...(typedWorkspace === undefined ? {} : { workspace: typedWorkspace }) }).workspace;
   return {
     runner,
     caller,
     workspace,
-    find: async (selector) => runner.parts.store.findRun(selector ?? 'last', await workspace()),
+    find: (selector) => runner.parts.store.findRun(selector ?? 'last', workspace()),
     close: runner.close,
   };
 }

@@ -231,6 +231,6 @@ async function applyAll({ context, runs }: JobLine, result: RunResult): Promise<
 
 /** `last` when that names this run from where the person stands, else its id. */
 async function selectorOf({ runs }: JobLine, result: RunResult): Promise<string> {
-  const workspace = await runs.workspace();
+  const workspace = runs.workspace();
   return runs.runner.parts.store.listRuns({ workspace, limit: 1 })[0]?.id === result.id ? 'last' : result.id;
 }

@@ -56,12 +56,19 @@ function sortedCopy(value: unknown, depth: number): unknown {
   const prototype: unknown = Object.getPrototypeOf(value);
   if (prototype !== Object.prototype && prototype !== null) throw CLOSER_LOOK;
   const copy: Record<string, unknown> = {};
-  for (const key of Object.keys(value).sort()) {
-    // An object has its own order for keys that are indexes, and a place of its own for this one.
-    if (key === '__proto__' || (key.charCodeAt(0) >= 0x30 && key.charCodeAt(0) <= 0x39)) throw CLOSER_LOOK;
+  const keys = Object.keys(value).sort();
+  for (const key of keys) {
+    // An object has its own order for keys that are indexes, and a place of its own for this one. Single digits come first in both orders, where
+    // nothing sorts before them.
+    if (key === '__proto__' || (startsWithDigit(key) && (key.length > 1 || (keys[0] ?? '') < '0'))) throw CLOSER_LOOK;
     copy[key] = sortedCopy((value as Readonly<Record<string, unknown>>)[key], depth + 1);
   }
   return copy;
+}
+
+function startsWithDigit(key: string): boolean {
+  const code = key.charCodeAt(0);
+  return code >= 0x30 && code <= 0x39;
 }
 
 /** Steps to the value that is written now: member names and list indexes. Text is made of it only for an error. */

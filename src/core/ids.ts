@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 
 declare const brand: unique symbol;
@@ -18,21 +19,26 @@ const ULID = '[0-7][0-9A-HJKMNP-TV-Z]{25}';
 const RUN_ID = new RegExp(`^run-${ULID}$`);
 const CHECKPOINT_ID = new RegExp(`^cp-${ULID}$`);
 
+/** Uniform in [0, 1). Node's own generator: the package would load all of Web Crypto for it. */
+function random(): number {
+  return randomBytes(4).readUInt32LE() / 0x1_0000_0000;
+}
+
 /** Time-ordered and random; never reused. `timeMs` and the random source come from the caller only in tests. */
 export function newRunId(timeMs?: number): RunId {
-  return `run-${ulid(timeMs)}` as RunId;
+  return `run-${ulid(timeMs, random)}` as RunId;
 }
 export function newAttemptId(timeMs?: number): AttemptId {
-  return `att-${ulid(timeMs)}` as AttemptId;
+  return `att-${ulid(timeMs, random)}` as AttemptId;
 }
 export function newCheckpointId(timeMs?: number): CheckpointId {
   return `cp-${ulid(timeMs)}` as CheckpointId;
 }
 export function newOperationId(timeMs?: number): OperationId {
-  return `op-${ulid(timeMs)}` as OperationId;
+  return `op-${ulid(timeMs, random)}` as OperationId;
 }
 export function newEventId(timeMs?: number): EventId {
-  return `evt-${ulid(timeMs)}` as EventId;
+  return `evt-${ulid(timeMs, random)}` as EventId;
 }
 
 /** The id when `text` has its exact form, else undefined (prefixes and names are the store's business). */

@@ -29,6 +29,8 @@ export interface LaunchRequest {
   /** AgentCtl: where the job finds its socket, and a 0700 directory of the host for the owner's. Only for a plan that has `agentSocket`. */
   readonly agent?: { readonly guestSocket: string; readonly hostDirectory: string };
   readonly io: IoPlan;
+  /** Of the same executor, for the same plan, scratch, io and agent. */
+  readonly begun?: BegunLaunch;
   /** Cancels a launch that has not reached the gate. */
   readonly abort?: AbortSignal;
 }
@@ -109,6 +111,25 @@ export interface LayeringExecutor extends Executor {
 
 export function startsFromLayers(executor: Executor): executor is LayeringExecutor {
   return 'startsFromLayers' in executor && executor.startsFromLayers === true;
+}
+
+/** What is known of a launch before its stage is there. */
+export type BeginRequest = Pick<LaunchRequest, 'plan' | 'scratch' | 'io' | 'agent'>;
+
+/** A launch that was begun before its stage was there. */
+export interface BegunLaunch {
+  /** Ends what was begun. Without effect once a launch took it. Idempotent, never rejects. */
+  discard(): Promise<void>;
+}
+
+/** A backend that can do a part of a launch while the stage is still being prepared. */
+export interface EagerExecutor extends Executor {
+  /** Never throws: what fails is told by the launch that takes it, as LaunchRequest.begun. */
+  begin(request: BeginRequest): BegunLaunch;
+}
+
+export function canBegin(executor: Executor): executor is EagerExecutor {
+  return 'begin' in executor && typeof executor.begin === 'function';
 }
 
 /** An attempt whose owner died. */

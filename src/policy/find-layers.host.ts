@@ -1,4 +1,4 @@
-import { stat } from 'node:fs/promises';
+import { statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { ProofrunError } from '../core/errors.ts';
 import type { Origin } from '../core/job.ts';
@@ -33,12 +33,12 @@ export async function loadPolicies(sources: LayerSources): Promise<readonly Poli
   const { request, jobFile, caller, presets, workspace } = sources;
   const layers: PolicyLayer[] = [];
   const userFile = join(caller.configDirectory, 'policy.yaml');
-  const user = await readPolicyFile(userFile, [caller.uid, 0]);
+  const user = readPolicyFile(userFile, [caller.uid, 0]);
   if (user !== undefined) layers.push({ layer: 'user policy', compiled: await compilePreset(user.text, userFile, 'policy', user.sha256, 'user policy') });
   const workspaceFile = join(workspace, '.proofrun', 'policy.yaml');
   // It can only narrow, so whoever owns the workspace may write it.
-  const owner = (await stat(workspace)).uid;
-  const own = await readPolicyFile(workspaceFile, [...new Set([caller.uid, 0, owner])]);
+  const owner = statSync(workspace).uid;
+  const own = readPolicyFile(workspaceFile, [...new Set([caller.uid, 0, owner])]);
   if (own !== undefined) {
     layers.push({
       layer: 'workspace policy',
@@ -103,7 +103,7 @@ async function findLayer(
   const path = isPath
     ? resolve(named.directory, name.startsWith('~/') ? join(caller.home, name.slice(2)) : name)
     : join(caller.configDirectory, kind === 'policy' ? 'policies' : 'profiles', `${name}.yaml`);
-  const file = await readPolicyFile(path, [caller.uid, 0]);
+  const file = readPolicyFile(path, [caller.uid, 0]);
   if (file !== undefined) return { compiled: await compilePreset(file.text, shownPath(path, caller.currentDirectory), kind, file.sha256), shipped: false };
   const preset = isPath ? undefined : shipped.find((layer) => layer.name === name);
   if (preset !== undefined) return { compiled: preset, shipped: true };

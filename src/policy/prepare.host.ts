@@ -1,22 +1,21 @@
-import { realpathSync } from 'node:fs';
-import { readFile, realpath } from 'node:fs/promises';
+import { readFileSync, realpathSync } from 'node:fs';
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import { ProofrunError } from '../core/errors.ts';
 import { fromFile, shownPath } from './caller-paths.ts';
 import { effectiveMode, type ComposeInput, type ProfileLayer } from './compose.ts';
 import { loadPolicies, loadProfiles, type OpenJob } from './find-layers.host.ts';
 import { parseJobFile, type JobFile } from './job-file.ts';
-import type { CompiledLayer } from './layer.ts';
+import type { CompiledLayer, RegistrySource } from './layer.ts';
 import { loadPresets } from './load.host.ts';
 import { isWithin } from './path-rule.ts';
 import { readJobFile } from './policy-file.host.ts';
 import type { Presets } from './presets.ts';
 import { profileOfProgram } from './program-profile.host.ts';
-import { resolveRegistries } from './registries.host.ts';
+import type { RegistryCaller } from './registries.host.ts';
+import type { ResolvedRegistry } from './registry.ts';
 import type { JobRequest } from './request.ts';
 import { readSecrets } from './secrets.host.ts';
 import { trustQuestion, type TrustQuestion } from './trust.ts';
-import { isTrusted } from './trust.host.ts';
 import { findWorkspace } from './workspace.host.ts';
 import { quoteWord } from './workspace.ts';
 
@@ -50,8 +49,8 @@ export interface Prepared {
 export async function prepareJob(request: JobRequest, caller: CallerFacts, trustRule: TrustRule): Promise<Prepared> {
   const presets = await loadPresets();
   const jobFile = request.jobFile === undefined ? undefined : await openJob(resolve(caller.currentDirectory, request.jobFile), caller.currentDirectory);
-  const home = await realpath(caller.home).catch(() => caller.home);
-  const workspace = await findWorkspace({
+  const home = realPathOf(caller.home);
+  const workspace = findWorkspace({
     currentDirectory: caller.currentDirectory,
     ...(request.workspace === undefined ? {} : { workspace: request.workspace }),
     ...(request.cwd === undefined ? {} : { cwd: request.cwd }),
@@ -70,7 +69,7 @@ export async function prepareJob(request: JobRequest, caller: CallerFacts, trust
   const jobParts = jobFile === undefined ? {} : { jobFile: { parsed: jobFile.parsed, directory: jobFile.directory } };
   const argv = request.argv.length > 0 ? request.argv : (jobFile?.parsed.command?.value ?? []);
   const { mode } = effectiveMode({ request, ...jobParts, policies });
-  const chosen = mode === 'default' ? undefined : await profileOfProgram(argv[0], workspace.cwd, workspace.workspace, caller, presets);
+  const chosen = mode === 'default' ? undefined : profileOfProgram(argv[0], workspace.cwd, workspace.workspace, caller, presets);
   const allProfiles: readonly ProfileLayer[] =
     chosen === undefined || profiles.some((profile) => profile.compiled.name === chosen.name)
       ? profiles
@@ -84,11 +83,11 @@ export async function prepareJob(request: JobRequest, caller: CallerFacts, trust
     profiles: allProfiles,
     policies,
     modes: { safe: shippedPolicy(presets, 'safe'), strict: shippedPolicy(presets, 'strict') },
-    host: { home, homes: await homeDirectories(), uid: caller.uid, platform: caller.platform, env },
+    host: { home, homes: homeDirectories(), uid: caller.uid, platform: caller.platform, env },
     workspace,
     sensitive: presets.sensitive,
-    registries: wanted.size === 0 ? [] : await resolveRegistries([...wanted], { home, workspace: workspace.workspace, cwd: workspace.cwd, env }),
-    secretValues: await readSecrets(request, jobFile?.parsed, jobFile?.directory ?? caller.currentDirectory, caller.currentDirectory, env, home),
+    registries: await registriesOf([...wanted], { home, workspace: workspace.workspace, cwd: workspace.cwd, env }),
+    secretValues: readSecrets(request, jobFile?.parsed, jobFile?.directory ?? caller.currentDirectory, caller.currentDirectory, env, home),
     realPath: realPathOf,
   };
   return { input, ...(trust === undefined ? {} : { trust }) };
@@ -97,12 +96,13 @@ export async function prepareJob(request: JobRequest, caller: CallerFacts, trust
 /** A job file by its absolute path. */
 export async function openJob(path: string, currentDirectory: string): Promise<OpenJob> {
   const shown = shownPath(path, currentDirectory);
-  const { text, sha256 } = await readJobFile(path, shown);
-  const realFile = await realpath(path);
+  const { text, sha256 } = readJobFile(path, shown);
+  const realFile = realpathSync(path);
   return { parsed: await parseJobFile(text, shown, sha256), directory: dirname(realFile), realFile };
 }
 
 async function requireTrust(trust: TrustQuestion & { readonly file: string }, request: JobRequest, caller: CallerFacts): Promise<void> {
+  const { isTrusted } = await import('./trust.host.ts');
   if (request.trust === trust.digest || (await isTrusted(caller.stateDirectory, caller.uid, trust.file, trust.digest))) return;
   const shown = shownPath(trust.file, caller.currentDirectory);
   const stale = request.trust === undefined ? '' : `; the digest given is another one (${request.trust})`;
@@ -121,13 +121,28 @@ function namedProfiles(
 }
 
 /** Homes in the password file: of root and of people. */
-async function homeDirectories(): Promise<readonly string[]> {
-  const text = await readFile('/etc/passwd', 'utf8').catch(() => '');
+function homeDirectories(): readonly string[] {
+  const text = passwordFile();
   const homes = text.split('\n').flatMap((line) => {
     const [, , uid, , , home] = line.split(':');
     return home !== undefined && isAbsolute(home) && home !== '/' && (Number(uid) === 0 || (Number(uid) >= 1000 && Number(uid) < 65534)) ? [home] : [];
   });
   return [...new Set([...homes, ...homes.map(realPathOf)])];
+}
+
+function passwordFile(): string {
+  try {
+    return readFileSync('/etc/passwd', 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+/** Loaded when a profile asks for hosts of a tool's configuration. */
+async function registriesOf(sources: readonly RegistrySource[], caller: RegistryCaller): Promise<readonly ResolvedRegistry[]> {
+  if (sources.length === 0) return [];
+  const { resolveRegistries } = await import('./registries.host.ts');
+  return await resolveRegistries(sources, caller);
 }
 
 function shippedPolicy(presets: Presets, name: string): CompiledLayer {
@@ -140,7 +155,7 @@ function shippedPolicy(presets: Presets, name: string): CompiledLayer {
 function realPathOf(path: string): string {
   for (let existing = path, rest = ''; ; rest = join(basename(existing), rest), existing = dirname(existing)) {
     try {
-      return join(realpathSync(existing), rest).replace(/(?<=.)\/$/, '');
+      return join(realpathSync.native(existing), rest).replace(/(?<=.)\/$/, '');
     } catch {
       if (dirname(existing) === existing) return path;
     }

@@ -70,7 +70,7 @@ const READERS: Readonly<Record<RegistrySource, (caller: RegistryCaller) => Promi
     );
   },
   'git-remotes': async (caller) => {
-    const repository = await gitConfigFile(caller.workspace);
+    const repository = gitConfigFile(caller.workspace);
     return gitUrls(
       await readConfigs(
         caller,

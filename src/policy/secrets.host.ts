@@ -1,18 +1,18 @@
-import { readFile, stat } from 'node:fs/promises';
+import { readFileSync, statSync } from 'node:fs';
 import { ProofrunError, errnoOf } from '../core/errors.ts';
 import { fromFile } from './caller-paths.ts';
 import type { JobFile } from './job-file.ts';
 import { parseSecretFlag, type JobRequest } from './request.ts';
 
 /** Values of secrets that enter the job: `env:` and `file:`. Others are refused: nothing here runs a command. */
-export async function readSecrets(
+export function readSecrets(
   request: JobRequest,
   job: JobFile | undefined,
   jobDirectory: string,
   currentDirectory: string,
   env: Readonly<Record<string, string>>,
   home: string,
-): Promise<Readonly<Record<string, string>>> {
+): Readonly<Record<string, string>> {
   const values: Record<string, string> = {};
   const flags = (request.secrets ?? []).flatMap((text) => {
     const flag = parseSecretFlag(text);
@@ -30,7 +30,7 @@ export async function readSecrets(
       const value = env[rest];
       if (value !== undefined) values[secret.name] = value;
     } else if (kind === 'file') {
-      values[secret.name] = await readSecretFile(fromFile(secret.directory, rest, home), secret.where);
+      values[secret.name] = readSecretFile(fromFile(secret.directory, rest, home), secret.where);
     } else {
       throw new ProofrunError('ERR_USAGE', {
         message: `${secret.where}: secrets from ${kind}: are not supported by this version`,
@@ -43,11 +43,15 @@ export async function readSecrets(
 
 const MAX_SECRET_BYTES = 65536;
 
-async function readSecretFile(path: string, where: string): Promise<string> {
+function readSecretFile(path: string, where: string): string {
   const fail = (reason: string, cause?: unknown): never => {
     throw new ProofrunError('ERR_USAGE', { message: `${where}: ${path} ${reason}`, ...(cause === undefined ? {} : { cause }) });
   };
-  const entry = await stat(path).catch((cause: unknown) => fail(`can't be read (${errnoOf(cause) ?? 'unknown'})`, cause));
-  if (!entry.isFile() || entry.size > MAX_SECRET_BYTES) return fail('is no regular file of at most 64 KiB');
-  return (await readFile(path, 'utf8').catch((cause: unknown) => fail(`can't be read (${errnoOf(cause) ?? 'unknown'})`, cause))).replace(/\r?\n$/, '');
+  try {
+    const entry = statSync(path);
+    if (entry.isFile() && entry.size <= MAX_SECRET_BYTES) return readFileSync(path, 'utf8').replace(/\r?\n$/, '');
+  } catch (cause) {
+    return fail(`can't be read (${errnoOf(cause) ?? 'unknown'})`, cause);
+  }
+  return fail('is no regular file of at most 64 KiB');
 }

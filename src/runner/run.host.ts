@@ -4,7 +4,7 @@ import { newAttemptId, newRunId } from '../core/ids.ts';
 import type { Admission, ExecutorPlan } from '../core/plan.ts';
 import type { Ending } from '../core/run.ts';
 import { decideGate } from '../evidence/index.ts';
-import type { Session } from '../executor/executor.ts';
+import { canBegin, type Session } from '../executor/executor.ts';
 import { currentOwner } from '../store/index.ts';
 import { openDesk, type AgentDesk } from './agent-desk.ts';
 import { makeAgentDirectory } from './agent-place.host.ts';
@@ -163,19 +163,29 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
     onOutput,
   });
   const executor = await run.parts.executor(run.plan.executor);
-  built.staging = await prepareStaging(run);
-  await run.at('stage-prepared');
-  if (run.cause.current() !== undefined) return undefined;
-  built.session = await executor.launch({
+  const launch = {
     plan: run.plan,
-    stage: built.staging.roots,
     scratch: run.paths.scratch,
-    hidden: built.staging.absent,
-    stateDirectory: run.parts.stateDirectory,
     ...(run.plan.agentSocket === undefined ? {} : { agent: { guestSocket: run.plan.agentSocket, hostDirectory: makeAgentDirectory(run.paths.directory) } }),
-    io: io.kind === 'terminal' ? { kind: 'terminal' } : { kind: 'pipes', stdin: io.stdin },
-    abort: run.control.abort,
-  });
+    io: io.kind === 'terminal' ? { kind: 'terminal' as const } : { kind: 'pipes' as const, stdin: io.stdin },
+  };
+  const preparing = prepareStaging(run);
+  const begun = canBegin(executor) ? executor.begin(launch) : undefined;
+  try {
+    built.staging = await preparing;
+    await run.at('stage-prepared');
+    if (run.cause.current() !== undefined) return undefined;
+    built.session = await executor.launch({
+      ...launch,
+      stage: built.staging.roots,
+      hidden: built.staging.absent,
+      stateDirectory: run.parts.stateDirectory,
+      abort: run.control.abort,
+      ...(begun === undefined ? {} : { begun }),
+    });
+  } finally {
+    await begun?.discard();
+  }
   // Before anything of the job runs: what is recorded here is what a later command ends when this process dies.
   recordProcesses(run, built.session);
   run.notify('run.launched');

@@ -96,7 +96,7 @@ export function toStoredRun(row: RunRow): StoredRun {
     startedMs: row.started_ms,
     endedMs: row.ended_ms,
     ending: read('ending', () => (row.ending === null ? null : parseEnding(parseStrictJson(row.ending))), null),
-    plan: read('plan', () => (row.plan === null ? null : parseStrictJson(row.plan)), null),
+    plan: read('plan', () => (row.plan === null ? null : parsePlan(row.plan)), null),
     bundle: read('bundle', () => bundleOf(row), null),
     stagedSummary: read('staged_summary', () => (row.staged_summary === null ? null : parseSummary(row.staged_summary)), null),
     lease: leaseOf(row),
@@ -105,6 +105,14 @@ export function toStoredRun(row: RunRow): StoredRun {
     chain: row.chain,
     damaged: faults.length === 0 ? null : faults.join('; '),
   };
+}
+
+let lastPlan: { readonly text: string; readonly value: JsonValue } | undefined;
+
+/** A run's row is read several times in its life, and its plan never changes: the text that was parsed last isn't parsed again. */
+function parsePlan(text: string): JsonValue {
+  if (lastPlan?.text !== text) lastPlan = { text, value: parseStrictJson(text) };
+  return lastPlan.value;
 }
 
 /** The JSON of a summary column. */

@@ -127,6 +127,7 @@ function expectation(expect: Expectation): string {
 
 /** One line for each operation, argument, setting and owed receipt. */
 function formatLowering({ install, requirements, landings, loopbackProbe }: NativeLowering): string {
+  const joins = install.cgroupProcs.map((file) => `  cgroup ${file}`);
   const operations = install.operations.map((one) => {
     const { op, ...fields } = one;
     const shown = Object.entries(fields).flatMap(([name, value]) => {
@@ -158,6 +159,8 @@ function formatLowering({ install, requirements, landings, loopbackProbe }: Nati
   });
   const owed = requirements.map((one) => `  ${one.dimension} ${one.control} ${one.phase} ${one.id} ${expectation(one.expect)}`);
   return [
+    'joined by the host',
+    ...joins,
     'operations of outer',
     ...operations,
     'bubblewrap',

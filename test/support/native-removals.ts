@@ -132,8 +132,10 @@ const withoutNamespace = (flag: number) => (install: Install) =>
 
 /** One hierarchy (cgroup v2) has one file to join; of several (v1) the controller's own is left out. */
 const withoutCgroup = (controller: string) => (install: Install) => {
-  const joined = install.operations.filter((one) => one.op === 'cgroup').length;
-  return operations(install, 'cgroup', (one) => (joined === 1 || one.procs.split('/').some((part) => part.split(',').includes(controller)) ? undefined : one));
+  const { cgroupProcs } = install;
+  const left = cgroupProcs.length === 1 ? [] : cgroupProcs.filter((file) => !file.split('/').some((part) => part.split(',').includes(controller)));
+  if (left.length === cgroupProcs.length) throw new Error(`the lowering joins no group of ${controller}`);
+  return { ...install, cgroupProcs: left };
 };
 /** Every directory above a path of the sandbox, below the first, which is there. */
 function parents(install: Install, path: string): readonly OuterOperation[] {
@@ -180,8 +182,9 @@ export const REMOVALS: readonly Removal[] = [
     control: 'mount_namespace',
     how: 'no bubblewrap and no namespace at all',
     alter: (install) => ({
+      ...install,
       operations: install.operations.flatMap((one): readonly OuterOperation[] => {
-        if (one.op === 'listen' || one.op === 'cgroup') return [one];
+        if (one.op === 'listen') return [one];
         return one.op === 'start' ? [{ ...one, argv: ['/proc/self/fd/10', 'inner'] }] : [];
       }),
       // Without no_new_privs the kernel takes a filter from a privileged process only.
@@ -466,7 +469,7 @@ export const REMOVALS: readonly Removal[] = [
     how: 'no control group is joined',
     only: 'root',
     cgroup: 'processes',
-    alter: (install) => operations(install, 'cgroup', () => undefined),
+    alter: (install) => ({ ...install, cgroupProcs: [] }),
     lost: ['resources'],
   },
   {

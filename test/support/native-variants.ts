@@ -152,9 +152,21 @@ export const SHIM_VARIANTS: readonly ShimVariant[] = [
   },
   {
     control: 'process_limit',
-    how: 'control groups are not joined',
+    how: 'the control group that the host put it into is left again',
     file: 'outer.c',
-    edits: [['  write_whole(procs, "0");', '  (void)procs;']],
+    edits: [
+      [
+        '  int shim = sealed_self();',
+        `  int shim = sealed_self();
+  static const char *const tops[] = {"/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/cgroup.procs"};
+  for (unsigned i = 0; i < 2; i++) {
+    int fd = open(tops[i], O_WRONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    if (write(fd, "0", 1) != 1) fail("write", tops[i]);
+    close(fd);
+  }`,
+      ],
+    ],
     only: 'root',
     cgroup: 'processes',
     lost: ['resources'],

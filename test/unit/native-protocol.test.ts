@@ -40,7 +40,6 @@ describe('the two sides of the control channel', () => {
   });
 
   const OPERATIONS: readonly (readonly [string, OuterOperation])[] = [
-    ['OP_CGROUP', { op: 'cgroup', procs: '/p' }],
     ['OP_LISTEN', { op: 'listen', abstract: 'a', path: '/s' }],
     ['OP_UNSHARE', { op: 'unshare', flags: 1, map: true, uid: 1, gid: 1 }],
     ['OP_BASE', { op: 'base', path: '/b' }],

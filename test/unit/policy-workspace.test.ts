@@ -27,55 +27,59 @@ describe('the workspace', () => {
   it('is the top of the enclosing work tree, and the start stays where it was', async () => {
     await repository(top);
     await mkdir(join(top, 'a', 'b'), { recursive: true });
-    expect(await findWorkspace({ currentDirectory: join(top, 'a', 'b') })).toEqual({ workspace: top, cwd: join(top, 'a', 'b'), chosen: 'git work tree' });
+    expect(findWorkspace({ currentDirectory: join(top, 'a', 'b') })).toEqual({ workspace: top, cwd: join(top, 'a', 'b'), chosen: 'git work tree' });
   });
 
   it('is the current directory where nothing encloses it', async () => {
     await mkdir(join(top, '.git'));
     await mkdir(join(top, 'a'));
     // A directory named .git without a HEAD is no repository.
-    expect(await findWorkspace({ currentDirectory: join(top, 'a') })).toEqual({ workspace: join(top, 'a'), cwd: join(top, 'a'), chosen: 'current directory' });
+    expect(findWorkspace({ currentDirectory: join(top, 'a') })).toEqual({ workspace: join(top, 'a'), cwd: join(top, 'a'), chosen: 'current directory' });
   });
 
   it('is the innermost work tree', async () => {
     await repository(top);
     await repository(join(top, 'vendor'));
-    expect((await findWorkspace({ currentDirectory: join(top, 'vendor') })).workspace).toBe(join(top, 'vendor'));
+    expect(findWorkspace({ currentDirectory: join(top, 'vendor') }).workspace).toBe(join(top, 'vendor'));
   });
 
   it('is what the flag names, before the job file; the command starts at its top unless the person stands inside', async () => {
     await mkdir(join(top, 'a', 'b'), { recursive: true });
     await mkdir(join(top, 'c'));
-    expect(await findWorkspace({ currentDirectory: top, workspace: 'a', jobWorkspace: join(top, 'c') })).toEqual({
+    expect(findWorkspace({ currentDirectory: top, workspace: 'a', jobWorkspace: join(top, 'c') })).toEqual({
       workspace: join(top, 'a'),
       cwd: join(top, 'a'),
       chosen: 'flag',
     });
-    expect(await findWorkspace({ currentDirectory: join(top, 'a', 'b'), workspace: '..' })).toMatchObject({
+    expect(findWorkspace({ currentDirectory: join(top, 'a', 'b'), workspace: '..' })).toMatchObject({
       workspace: join(top, 'a'),
       cwd: join(top, 'a', 'b'),
     });
-    expect(await findWorkspace({ currentDirectory: top, jobWorkspace: join(top, 'c') })).toMatchObject({ workspace: join(top, 'c'), chosen: 'job file' });
-    expect(await findWorkspace({ currentDirectory: top, workspace: 'a', cwd: 'a/b' })).toMatchObject({ workspace: join(top, 'a'), cwd: join(top, 'a', 'b') });
+    expect(findWorkspace({ currentDirectory: top, jobWorkspace: join(top, 'c') })).toMatchObject({ workspace: join(top, 'c'), chosen: 'job file' });
+    expect(findWorkspace({ currentDirectory: top, workspace: 'a', cwd: 'a/b' })).toMatchObject({ workspace: join(top, 'a'), cwd: join(top, 'a', 'b') });
   });
 
   it('has no link in its path', async () => {
     await mkdir(join(top, 'real'));
     await symlink('real', join(top, 'link'));
-    expect((await findWorkspace({ currentDirectory: top, workspace: 'link' })).workspace).toBe(join(top, 'real'));
+    expect(findWorkspace({ currentDirectory: top, workspace: 'link' }).workspace).toBe(join(top, 'real'));
   });
 
   it('that is missing, or a file, is an error with the next step', async () => {
     await writeFile(join(top, 'file'), '');
-    await expect(findWorkspace({ currentDirectory: top, workspace: 'none' })).rejects.toMatchObject({
-      code: 'ERR_WORKSPACE',
-      message: `the workspace ${join(top, 'none')} does not exist`,
-    });
-    await expect(findWorkspace({ currentDirectory: top, workspace: 'file' })).rejects.toMatchObject({
-      code: 'ERR_WORKSPACE',
-      message: `the workspace ${join(top, 'file')} is not a directory`,
-    });
-    await expect(findWorkspace({ currentDirectory: top, cwd: 'none' })).rejects.toMatchObject({ code: 'ERR_WORKSPACE' });
+    expect(() => findWorkspace({ currentDirectory: top, workspace: 'none' })).toThrow(
+      expect.objectContaining({
+        code: 'ERR_WORKSPACE',
+        message: `the workspace ${join(top, 'none')} does not exist`,
+      }),
+    );
+    expect(() => findWorkspace({ currentDirectory: top, workspace: 'file' })).toThrow(
+      expect.objectContaining({
+        code: 'ERR_WORKSPACE',
+        message: `the workspace ${join(top, 'file')} is not a directory`,
+      }),
+    );
+    expect(() => findWorkspace({ currentDirectory: top, cwd: 'none' })).toThrow(expect.objectContaining({ code: 'ERR_WORKSPACE' }));
   });
 });
 
@@ -86,11 +90,11 @@ describe('a linked worktree', () => {
     git(main, 'init', '-q', '-b', 'main');
     git(main, 'commit', '-q', '--allow-empty', '-m', 'x');
     git(main, 'worktree', 'add', '-q', '../linked');
-    const facts = await findWorkspace({ currentDirectory: join(top, 'linked') });
+    const facts = findWorkspace({ currentDirectory: join(top, 'linked') });
     expect(facts).toEqual({ workspace: join(top, 'linked'), cwd: join(top, 'linked'), chosen: 'git work tree', commonDirectory: join(main, '.git') });
-    expect(await gitConfigFile(join(top, 'linked'))).toBe(join(main, '.git', 'config'));
-    expect(await findWorkspace({ currentDirectory: main })).not.toHaveProperty('commonDirectory');
-    expect(await gitConfigFile(main)).toBe(join(main, '.git', 'config'));
+    expect(gitConfigFile(join(top, 'linked'))).toBe(join(main, '.git', 'config'));
+    expect(findWorkspace({ currentDirectory: main })).not.toHaveProperty('commonDirectory');
+    expect(gitConfigFile(main)).toBe(join(main, '.git', 'config'));
   });
 
   it('that its repository does not know brings nothing: a planted pointer opens no directory', async () => {
@@ -103,15 +107,15 @@ describe('a linked worktree', () => {
     await mkdir(join(top, 'evil'));
     await writeFile(join(top, 'evil', '.git'), `gitdir: ${join(victim, '.git', 'worktrees', 'w')}\n`);
     const strange = join(victim, '.git', 'worktrees', 'w');
-    expect(await findWorkspace({ currentDirectory: join(top, 'evil') })).toEqual({
+    expect(findWorkspace({ currentDirectory: join(top, 'evil') })).toEqual({
       workspace: join(top, 'evil'),
       cwd: join(top, 'evil'),
       chosen: 'git work tree',
       strangeGitDirectory: strange,
     });
     await writeFile(join(top, 'evil', '.git'), `gitdir: ${join(victim, '.git')}\n`);
-    expect(await findWorkspace({ currentDirectory: join(top, 'evil') })).toMatchObject({ strangeGitDirectory: join(victim, '.git') });
-    expect(await gitConfigFile(join(top, 'evil'))).toBeUndefined();
+    expect(findWorkspace({ currentDirectory: join(top, 'evil') })).toMatchObject({ strangeGitDirectory: join(victim, '.git') });
+    expect(gitConfigFile(join(top, 'evil'))).toBeUndefined();
   });
 
   it('of a submodule brings its own git directory', async () => {
@@ -123,7 +127,7 @@ describe('a linked worktree', () => {
     git(inner, 'commit', '-q', '--allow-empty', '-m', 'x');
     git(outer, 'init', '-q', '-b', 'main');
     git(outer, '-c', 'protocol.file.allow=always', 'submodule', 'add', '-q', '../inner', 'sub');
-    expect(await findWorkspace({ currentDirectory: join(outer, 'sub') })).toMatchObject({
+    expect(findWorkspace({ currentDirectory: join(outer, 'sub') })).toMatchObject({
       workspace: join(outer, 'sub'),
       commonDirectory: join(outer, '.git', 'modules', 'sub'),
     });
@@ -135,6 +139,6 @@ describe('a linked worktree', () => {
     ['is too large', `gitdir: ${'x'.repeat(9000)}\n`],
   ])('whose .git file %s is an ordinary directory', async (_what, text) => {
     await writeFile(join(top, '.git'), text);
-    expect((await findWorkspace({ currentDirectory: top })).chosen).toBe('current directory');
+    expect(findWorkspace({ currentDirectory: top }).chosen).toBe('current directory');
   });
 });

@@ -15,7 +15,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const runs = await openRuns(context);
   const progress = startProgress('applying', context, args.flags.json === true);
   try {
-    const found = await runs.find(args.words[0]);
+    const found = runs.find(args.words[0]);
     const applied = await applyRun(runs.runner.parts, found, selection);
     report(args, context, applied);
     if (applied.run.stageState === 'applied' && args.flags.json !== true) sayAncestors(context, stagedAncestors(runs.runner.parts.store, applied.run.id));

@@ -15,7 +15,7 @@ import { showKept } from './logs.ts';
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const runs = await openRuns(context);
   try {
-    const found = await runs.find(args.words[0]);
+    const found = runs.find(args.words[0]);
     if (found.lease === null) throw new ProofrunError('ERR_RUN_STATE', { message: `${found.id}: it is ${found.state}`, hint: `job logs ${found.id}` });
     const shown = new ShownOutput(context);
     const { run: ended, followed } = await followRun(runs.runner.parts, found.id, OUTPUT_STREAMS, (answer) => shown.answer(answer));

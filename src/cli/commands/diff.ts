@@ -21,7 +21,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const progress = startProgress('reading the stage', context, args.flags.json === true);
   try {
     const [selector, ...paths] = args.words;
-    const found = await runs.find(selector);
+    const found = runs.find(selector);
     const view = await readChangeSet(await openStage(runs.runner.parts, found));
     const wanted = chosen(view, paths, context.cwd);
     progress.stop();

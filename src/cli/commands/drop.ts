@@ -9,7 +9,7 @@ import { stageWords } from '../report/status.ts';
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const runs = await openRuns(context);
   try {
-    const found = await runs.find(args.words[0]);
+    const found = runs.find(args.words[0]);
     const dropped = await dropRun(runs.runner.parts, found);
     context.stdout.write(args.flags.json === true ? jsonLine({ run: dropped.id, stage_state: dropped.stageState }) : `${dropped.id}: ${stageWords(dropped)}\n`);
     return 0;

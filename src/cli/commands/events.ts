@@ -16,7 +16,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const runs = await openRuns(context);
   try {
     const { store } = runs.runner.parts;
-    const { id } = await runs.find(args.words[0]);
+    const { id } = runs.find(args.words[0]);
     let seq = 0;
     let day: string | undefined;
     const show = (events: readonly StoredEvent[]): void => {

@@ -13,7 +13,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const signal = args.flags.signal === undefined ? undefined : signalNamed(args.flags.signal);
   const runs = await openRuns(context);
   try {
-    const found = await runs.find(args.words[0]);
+    const found = runs.find(args.words[0]);
     const { parts } = runs.runner;
     if (signal !== undefined) {
       await askOwner(parts, found.id, { op: 'signal', signal });

@@ -16,7 +16,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const streams = flags.stream === undefined ? OUTPUT_STREAMS : [flags.stream];
   const runs = await openRuns(context);
   try {
-    const found = await runs.find(args.words[0]);
+    const found = runs.find(args.words[0]);
     const shown = new ShownOutput(context);
     if (flags.follow === true && found.lease !== null) {
       const { run: ended, followed } = await followRun(runs.runner.parts, found.id, streams, (answer) => shown.answer(answer));

@@ -15,7 +15,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   try {
     const everywhere = flags.all === true && flags.workspace === undefined;
     const found = runs.runner.parts.store.listRuns({
-      ...(everywhere ? {} : { workspace: await runs.workspace() }),
+      ...(everywhere ? {} : { workspace: runs.workspace() }),
       ...stateFilter(flags.state),
       limit: flags.limit ?? 20,
     });

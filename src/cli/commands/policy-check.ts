@@ -50,10 +50,10 @@ async function check(file: string, wanted: Kind | undefined, cwd: string, uid: n
     const path = resolve(cwd, file);
     kind ??= await kindByKeys(path, file);
     if (kind === 'job') {
-      const { text, sha256 } = await readJobFile(path, file);
+      const { text, sha256 } = readJobFile(path, file);
       await parseJobFile(text, file, sha256);
     } else {
-      const found = await readPolicyFile(path, [uid, 0]);
+      const found = readPolicyFile(path, [uid, 0]);
       if (found === undefined) throw new ProofrunError('ERR_POLICY_FILE', { message: `${file}: there is no such file` });
       await compilePreset(found.text, file, kind, found.sha256);
     }
@@ -72,7 +72,7 @@ function kindByName(file: string): Kind | undefined {
 
 /** Keys that only one kind of file has. A file with none of them is taken for a job: the form that most people write. */
 async function kindByKeys(path: string, file: string): Promise<Kind> {
-  const { text } = await readJobFile(path, file);
+  const { text } = readJobFile(path, file);
   const { value } = await parseDocument(text, file, 'ERR_JOB_FILE');
   const keys = isMapping(value) ? Object.keys(value) : [];
   if (keys.some((key) => ['programs', 'notes', 'sources'].includes(key))) return 'profile';

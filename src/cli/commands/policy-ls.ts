@@ -23,7 +23,7 @@ const NAME = 16;
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const caller = callerFacts(context);
   const presets = await loadPresets();
-  const { workspace } = await findWorkspace({ currentDirectory: context.cwd });
+  const { workspace } = findWorkspace({ currentDirectory: context.cwd });
   const own = async (kind: Row['kind'], folder: string): Promise<readonly Row[]> =>
     (await namesIn(join(caller.configDirectory, folder))).map((name) => ({
       kind,
@@ -36,7 +36,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     ['user policy', join(caller.configDirectory, 'policy.yaml')],
     ['workspace policy', join(workspace, '.proofrun', 'policy.yaml')],
   ] as const) {
-    if ((await readPolicyFile(path, [caller.uid, 0])) !== undefined) always.push({ kind: 'policy', name, from: 'always', description: displayPath(path) });
+    if (readPolicyFile(path, [caller.uid, 0]) !== undefined) always.push({ kind: 'policy', name, from: 'always', description: displayPath(path) });
   }
   const rows: readonly Row[] = [
     ...always,

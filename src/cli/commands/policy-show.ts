@@ -39,7 +39,7 @@ async function find(name: string, context: CliContext): Promise<Found> {
         ['profile', join(caller.configDirectory, 'profiles', `${name}.yaml`)],
       ] as const);
   for (const [kind, path] of places) {
-    const file = await readPolicyFile(path, [caller.uid, 0]);
+    const file = readPolicyFile(path, [caller.uid, 0]);
     if (file !== undefined) {
       return { kind: isPath && /(^|\/)profiles\//.test(path) ? 'profile' : kind, source: displayPath(path), sha256: file.sha256, text: file.text };
     }

@@ -21,7 +21,7 @@ import { statusText } from '../report/status.ts';
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const runs = await openRuns(context);
   try {
-    const found = await runs.find(args.words[0]);
+    const found = runs.find(args.words[0]);
     const format = args.flags.json === true ? 'json' : (args.flags.format ?? 'text');
     if (args.flags.review === true || format === 'markdown') {
       const input = await reviewOf(args, found, runs, context);

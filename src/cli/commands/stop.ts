@@ -12,7 +12,7 @@ const GRACE_MS = 10_000;
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const runs = await openRuns(context);
   try {
-    const found = await runs.find(args.words[0]);
+    const found = runs.find(args.words[0]);
     await askOwner(runs.runner.parts, found.id, { op: 'stop', graceMs: args.flags.timeout ?? GRACE_MS });
     const ended = await waitForRun(runs.runner.parts, found.id);
     context.stdout.write(args.flags.json === true ? jsonLine(runJson(ended)) : `${ended.id}: ${endingWords(ended.ending)}\n`);

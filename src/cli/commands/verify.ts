@@ -62,7 +62,7 @@ async function recorded(selector: string | undefined, context: CliContext): Prom
   const runs = await openRuns(context);
   try {
     const { stateDirectory, store } = runs.runner.parts;
-    const found = await runs.find(selector);
+    const found = runs.find(selector);
     const bundle = await readRunBundle(stateDirectory, found);
     const chain = store.checkChain(found.id);
     return {

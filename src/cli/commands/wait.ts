@@ -13,7 +13,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const { timeout } = args.flags;
   const runs = await openRuns(context);
   try {
-    const found = await runs.find(args.words[0]);
+    const found = runs.find(args.words[0]);
     const impatience = new AbortController();
     const cancel = timeout === undefined ? undefined : startTimer(timeout, () => impatience.abort());
     let ended: StoredRun;
