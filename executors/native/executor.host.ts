@@ -15,6 +15,7 @@ import type {
   Session,
 } from '../../src/executor/executor.ts';
 import { locateShim } from '../shim/locate.host.ts';
+import { NativeAgentLink } from './agent-link.host.ts';
 import { beginLaunch, groupName, type Beginning } from './begin.host.ts';
 import { expectedLimits, type CgroupSupport } from './cgroup.ts';
 import { detectCgroups, joinCgroup, listCgroups } from './cgroup.host.ts';

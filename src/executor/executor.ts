@@ -30,7 +30,7 @@ export interface LaunchRequest {
   /** AgentCtl: where the job finds its socket, and a 0700 directory of the host for the owner's. Only for a plan that has `agentSocket`. */
   readonly agent?: { readonly guestSocket: string; readonly hostDirectory: string };
   readonly io: IoPlan;
-  /** Of the same executor, for the same plan, scratch and io. */
+  /** Of the same executor, for the same plan, scratch, io and agent. */
   readonly begun?: BegunLaunch;
   /** What answers the job's connections, when the plan opens the network for chosen hosts. */
   readonly network?: NetworkService;

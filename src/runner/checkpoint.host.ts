@@ -49,7 +49,7 @@ export async function createCheckpoint(parts: CheckpointParts, run: StoredRun, n
     hidden: record.hidden.map(({ path }) => path),
     roots: record.roots,
     holds: () => {
-      refuseUnusable(parts.store.readRun(run.id) ?? run);
+      refuseUnusable(parts.store.findRun(run.id, run.workspace));
     },
   });
 }

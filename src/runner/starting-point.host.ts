@@ -26,7 +26,7 @@ export interface StartingPoint {
 /** `--on RUN`. ERR_RUN_STATE, with the next command, for a run that goes on, or whose stage isn't there whole. */
 export function startOnRun(parts: Pick<RunnerParts, 'stateDirectory' | 'store'>, run: StoredRun): StartingPoint {
   const holds = (): void => {
-    refuseUnusable(parts.store.readRun(run.id) ?? run);
+    refuseUnusable(parts.store.findRun(run.id, run.workspace));
   };
   refuseUnusable(run);
   const record = readStageRecord(runPaths(parts.stateDirectory, run.id).stage);

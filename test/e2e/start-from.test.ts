@@ -63,6 +63,18 @@ describeUsers('a run on the staged result of another', (user) => {
     expect(ended.stderr).not.toContain(first?.id);
   });
 
+  test('what came along by an apply is not called unseen, and the stages behind it are named once', async () => {
+    const lab = jobLab(user);
+    await done(lab, ['run', '--safe', '-q', ...sh('echo f > f')]);
+    const [first] = await runsOf(lab);
+    await done(lab, ['run', '--safe', '-q', '--on', 'last', ...sh('echo g > g')]);
+    expect((await done(lab, ['status', '--review'])).stdout).toContain(`STARTED    on the staged result of ${first?.id}`);
+    expect((await done(lab, ['apply', 'last', '--all'])).stderr).toContain(`it built on ${first?.id}, still staged`);
+    expect((await done(lab, ['run', '--safe', ...sh('ls')])).stderr).not.toContain('does not see');
+    // Its own stage has nothing new any more.
+    await done(lab, ['drop', first?.id ?? '']);
+  });
+
   test('what was hidden from the first run stays hidden, whatever the second asks; what the first wrote there can be read', async () => {
     const lab = jobLab(user);
     lab.write('.env', 'SECRET=1\n');

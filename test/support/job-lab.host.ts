@@ -150,6 +150,7 @@ export function spawnAnnouncing(lab: JobLab, args: readonly string[]): Announcin
   const waiting: string[] = [];
   let wake: (() => void) | undefined;
   let ended = false;
+  let standing = false;
   const closed = new Promise<number | null>((resolve) => {
     child.once('close', (code) => {
       ended = true;
@@ -175,10 +176,15 @@ export function spawnAnnouncing(lab: JobLab, args: readonly string[]): Announcin
     child,
     stderr,
     reach: async (point) => {
+      if (standing) pipe.write('.');
+      standing = false;
       for (;;) {
         const here = await next();
         if (here === undefined) throw new Error(`the process ended before ${point}: ${stderr()}`);
-        if (here === point) return;
+        if (here === point) {
+          standing = true;
+          return;
+        }
         pipe.write('.');
       }
     },

@@ -1,5 +1,6 @@
 import type { Selection } from '../../stage/index.ts';
 import { applyRun, type AppliedRun } from '../../runner/apply-run.host.ts';
+import { stagedAncestors } from '../../runner/lineage.host.ts';
 import type { ParsedArgs } from '../command.ts';
 import type { CliContext } from '../context.ts';
 import { openRuns } from '../open-runs.host.ts';
@@ -17,11 +18,17 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     const found = runs.find(args.words[0]);
     const applied = await applyRun(runs.runner.parts, found, selection);
     report(args, context, applied);
+    if (applied.run.stageState === 'applied' && args.flags.json !== true) sayAncestors(context, stagedAncestors(runs.runner.parts.store, applied.run.id));
     return 0;
   } finally {
     progress.stop();
     runs.close();
   }
+}
+
+/** What it built on came with it; the stages of those runs are no longer needed. */
+function sayAncestors(context: CliContext, ids: readonly string[]): void {
+  if (ids.length > 0) context.stderr.write(`job: it built on ${ids.join(', ')}, still staged; what they hold came along: job drop ${ids[0] ?? ''}\n`);
 }
 
 /** ERR_USAGE when nothing says what to apply: a whole tree is never taken by leaving a word out. */

@@ -11,7 +11,7 @@ import type { Palette } from './palette.ts';
 import { refusalTable } from './refusal.ts';
 import { readableGroups } from './review-facts.ts';
 import { allowFlags, destinationWords } from './summary.ts';
-import { countWords, durationWords, endingDetail, friendlyPath, observed, plural, sizeWords } from './words.ts';
+import { countWords, durationWords, endingDetail, friendlyPath, lineageWords, observed, plural, sizeWords } from './words.ts';
 
 export interface ReviewInput {
   readonly bundle: RunBundle;
@@ -54,12 +54,14 @@ function headLines({ bundle, verification, home, width, palette }: ReviewInput):
     : [`bundle NOT verified: ${plural(verification.problems.length, 'statement')} can't be derived from its receipts`, palette.bad];
   const problems = verification.problems.slice(0, 10).flatMap((problem) => flowWords(safeLine(problem), width - 2).map((line) => `  ${line}`));
   const detail = bundle.refusal === null ? endingDetail(run.ending) : undefined;
+  const from = lineageWords(bundle.lineage);
   return [
     ...head.lines,
     ...painted(flow([workspace, seal], width, '    '), seal, paint),
     ...problems,
     ...(head.cut === undefined ? [] : labelled('COMMAND', LABEL, flowWords(head.cut, width - LABEL))),
     ...(detail === undefined ? [] : labelled('REASON', LABEL, flowWords(detail, width - LABEL))),
+    ...(from === undefined ? [] : labelled('STARTED', LABEL, flowWords(from, width - LABEL))),
   ];
 }
 

@@ -4,7 +4,7 @@ import type { StoredRun } from '../../store/stored-run.ts';
 import { runHead } from './head.ts';
 import { flowWords, labelled } from './layout.ts';
 import type { Palette } from './palette.ts';
-import { dimensionList, endingDetail, plural } from './words.ts';
+import { dimensionList, endingDetail, lineageWords, plural } from './words.ts';
 
 export interface StatusInput {
   readonly run: StoredRun;
@@ -38,6 +38,8 @@ export function statusText(input: StatusInput): string {
   if (run.damaged !== null) add('damaged', `${safeLine(run.damaged)}; it can be shown and dropped, and is never continued from`);
   if (run.name !== null) add('name', safeLine(run.name));
   add('workspace', safeLine(run.workspace));
+  const from = bundle === undefined ? undefined : lineageWords(bundle.lineage);
+  if (from !== undefined) add('started', from);
   if (bundle !== undefined && bundle.plan !== null) {
     const { safety } = bundle;
     add('enforced', safety.enforced.length === 0 ? 'nothing' : dimensionList(safety.enforced));

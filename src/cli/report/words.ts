@@ -1,3 +1,4 @@
+import type { BundleLineage } from '../../core/bundle.ts';
 import type { Dimension, Mode, ObservedLevel, PlanLevel } from '../../core/dimension.ts';
 import type { Ending } from '../../core/run.ts';
 import { safeLine, safeText } from '../../core/text-safety.ts';
@@ -190,4 +191,11 @@ export function friendlyPath(path: string, workspace: string | undefined, home: 
   if (home !== undefined && home !== '/' && path === home) return '~';
   if (home !== undefined && home !== '/' && path.startsWith(`${home}/`)) return `~/${path.slice(home.length + 1)}`;
   return path;
+}
+
+/** `on the staged result of run-...`; undefined: from the workspace alone. */
+export function lineageWords(lineage: BundleLineage): string | undefined {
+  if (lineage.on !== null) return `on the staged result of ${lineage.on}`;
+  if (lineage.forkedFrom === null) return undefined;
+  return `from the checkpoint ${lineage.checkpoint ?? '-'} of ${lineage.forkedFrom}`;
 }
