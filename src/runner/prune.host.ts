@@ -8,6 +8,7 @@ import type { StoredRun } from '../store/index.ts';
 import { removeTree } from './run-directory.host.ts';
 import type { RunnerParts } from './runner.ts';
 import { runPaths } from './state-directory.ts';
+import { forgetPruned } from './undo-run.host.ts';
 
 export interface PruneRule {
   /** Only runs that ended before this, ms since the epoch. */
@@ -45,6 +46,7 @@ export async function prune(parts: Pick<RunnerParts, 'stateDirectory' | 'store' 
     parts.store.deleteRun(run.id, { staged: rule.staged });
     left.push(...(await removeRunDirectory(parts, run.id)));
   }
+  await forgetPruned(parts);
   for (const id of unknownDirectories(parts)) left.push(...(await removeRunDirectory(parts, id)));
   return { removed: runs, keptForStage, left };
 }

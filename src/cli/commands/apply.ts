@@ -1,3 +1,4 @@
+import { resolve } from 'node:path';
 import type { Selection } from '../../stage/index.ts';
 import { applyRun, type AppliedRun } from '../../runner/apply-run.host.ts';
 import type { ParsedArgs } from '../command.ts';
@@ -12,10 +13,15 @@ import { ProofrunError } from '../../core/errors.ts';
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const selection = selectionOf(args, context.cwd);
   const runs = await openRuns(context);
-  const progress = startProgress('applying', context, args.flags.json === true);
+  const progress = startProgress('applying', context, { json: args.flags.json === true });
   try {
     const found = await runs.find(args.words[0]);
-    const applied = await applyRun(runs.runner.parts, found, selection);
+    const applied = await applyRun(runs.runner.parts, found, selection, {
+      dryRun: args.flags.dryRun === true,
+      session: { onProgress: ({ stage, done, total }) => progress.update(stage === 'staging' ? done : total + done, total * 2) },
+      ...(args.flags.target === undefined ? {} : { target: resolve(context.cwd, args.flags.target) }),
+    });
+    progress.stop();
     report(args, context, applied);
     return 0;
   } finally {
@@ -39,5 +45,9 @@ function selectionOf(args: ParsedArgs, cwd: string): Selection {
 }
 
 function report(args: ParsedArgs, context: CliContext, applied: AppliedRun): void {
-  context.stdout.write(args.flags.json === true ? jsonLine(appliedJson(applied)) : appliedText(applied, context.columns));
+  context.stdout.write(
+    args.flags.json === true
+      ? jsonLine(appliedJson(applied, args.flags.dryRun === true))
+      : appliedText(applied, context.columns, { dryRun: args.flags.dryRun === true, target: args.flags.target }),
+  );
 }

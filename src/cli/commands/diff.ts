@@ -18,7 +18,7 @@ import { layoutRows } from '../report/change-list.ts';
  */
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const runs = await openRuns(context);
-  const progress = startProgress('reading the stage', context, args.flags.json === true);
+  const progress = startProgress('reading the stage', context, { json: args.flags.json === true });
   try {
     const [selector, ...paths] = args.words;
     const found = await runs.find(selector);

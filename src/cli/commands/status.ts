@@ -50,7 +50,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
 
 async function reviewOf(args: ParsedArgs, found: StoredRun, runs: OpenRuns, context: CliContext): Promise<ReviewInput> {
   const bundle = await readRunBundle(runs.runner.parts.stateDirectory, found);
-  const progress = startProgress('reading the stage', context, args.flags.json === true);
+  const progress = startProgress('reading the stage', context, { json: args.flags.json === true });
   try {
     return {
       bundle,
