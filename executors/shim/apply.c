@@ -6,6 +6,7 @@
  * Then lines on stdin, each answered by one line of JSON on stdout:
  *   run PLAN       everything or nothing          recover PLAN   finishes or rolls back what a crash left
  *   clean PLAN     removes the staging directories
+ *   tell PLAN      of a run that is committed: what it brought, as it is now
  *   keep PLAN, then a line with a directory: moves what was there before to it, `ID.ROOT` for each root, for a later undo
  *   pause STEP     before a run: announces STEP when it is reached and waits for a line (for tests of crashes)
  *
@@ -43,6 +44,10 @@ static void answer_failure(struct plan *plan) {
   answer(plan, stuck > 0 ? "stuck" : trouble.conflict ? "conflict" : "failed", stuck, true, stuck == 0 && plan->roots[plan->root_count - 1].fd >= 0);
 }
 
+static bool opens_directory(const struct operation *o) {
+  return o->kind == OP_ATTRIBUTES && o->before.type == DT_DIR && (o->after.mode & ~o->before.mode & 0700) != 0;
+}
+
 static void run_plan(struct plan *plan) {
   bool good = open_roots(plan);
   for (uint32_t i = 0; good && i < plan->root_count; i++) {
@@ -65,13 +70,17 @@ static void run_plan(struct plan *plan) {
   step("manifest", NO_OPERATION);
   good = good && sync_roots(plan);
   step("synced", NO_OPERATION);
-  for (uint32_t i = 0; good && i < plan->operation_count; i++) {
+  /* Directories that their owner can't go through are opened first; nothing below them could be looked at. */
+  uint32_t opened = 0;
+  for (; good && opened < plan->operation_count && opens_directory(&plan->operations[opened]); opened++) good = swap_operation(plan, opened);
+  forget_parent();
+  for (uint32_t i = opened; good && i < plan->operation_count; i++) {
     /* What an earlier operation of the batch makes way for can't be checked before. */
     if (plan->operations[i].kind == OP_ADD) continue;
     good = check_before(plan, i, false);
   }
   step("checked", NO_OPERATION);
-  for (uint32_t i = 0; good && i < plan->operation_count; i++) {
+  for (uint32_t i = opened; good && i < plan->operation_count; i++) {
     good = swap_operation(plan, i);
     progress("applying", i + 1, plan->operation_count);
   }
@@ -80,6 +89,13 @@ static void run_plan(struct plan *plan) {
   good = good && commit_plan(plan);
   if (good) answer(plan, "applied", 0, false, false);
   else answer_failure(plan);
+}
+
+static void tell_plan(struct plan *plan) {
+  bool good = open_roots(plan);
+  for (uint32_t i = 0; good && i < plan->root_count; i++) good = find_staging(plan, i);
+  if (good && (plan->roots[0].staging_fd < 0 || !read_manifest(plan, "committed"))) good = conflicts(NO_OPERATION, "it is not committed");
+  answer(plan, good ? "told" : trouble.conflict ? "conflict" : "failed", 0, !good, false);
 }
 
 static void take_lock(const char *path, long holder) {
@@ -125,6 +141,7 @@ int cmd_apply(int argc, char **argv) {
     if (strncmp(line, "run ", 4) == 0) action = run_plan, path = line + 4;
     else if (strncmp(line, "recover ", 8) == 0) action = recover_plan, path = line + 8;
     else if (strncmp(line, "clean ", 6) == 0) action = clean_plan, path = line + 6;
+    else if (strncmp(line, "tell ", 5) == 0) action = tell_plan, path = line + 5;
     else if (strncmp(line, "keep ", 5) == 0) path = line + 5;
     else tree_stop(TREE_EXIT_USAGE, "unknown request");
     struct plan plan;

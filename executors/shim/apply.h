@@ -97,6 +97,7 @@ bool same_time(struct timespec a, struct timespec b);
 bool same_facts(const struct state *s, const struct stat *st, bool moved);
 bool directory_empty(int parent, const char *name);
 bool is_preimage(int fd, const char *name, const struct state *s); /* identity, attributes, content */
+uint32_t writable_mode(const struct state *s, uint32_t mode); /* the mode that an entry has for a moment while its attributes are set */
 /* Gives the entry that `fd` (O_PATH) names the attributes of `to`; `from` (or NULL) is what it has. NULL, or the call that failed. */
 const char *set_attributes(int fd, const struct state *from, const struct state *to, bool owner, uint32_t mode);
 

@@ -66,6 +66,8 @@ void make_overlay(const char *target, unsigned flags, const char *upper, const c
     if (set_string(fs, "upperdir", short_path(upper, room)) != 0) fail("fsconfig upperdir", upper);
     if (set_string(fs, "workdir", short_path(work, room)) != 0) fail("fsconfig workdir", work);
   }
+  /* As root a directory of the lower layer can be renamed: the layer says where it was. A kernel that can't do so says EXDEV then. */
+  if (upper[0] != 0 && !(flags & MOUNT_USERXATTR)) (void)set_string(fs, "redirect_dir", "on");
   if ((flags & MOUNT_USERXATTR) && syscall(NR_FSCONFIG, fs, SET_FLAG, "userxattr", NULL, 0) != 0) fail("fsconfig userxattr", target);
   if (syscall(NR_FSCONFIG, fs, CMD_CREATE, NULL, NULL, 0) != 0) fail("mount overlay", target);
   unsigned attributes = 0x2u /* nosuid */ | 0x4u /* nodev */ | ((flags & MOUNT_READONLY) ? 0x1u : 0) | ((flags & MOUNT_NOEXEC) ? 0x8u : 0);

@@ -1,7 +1,7 @@
 import type { AppliedPath, StagedRoot } from '../core/change.ts';
 import { ProofrunError } from '../core/errors.ts';
 import { safeText } from '../core/text-safety.ts';
-import { bytesOf, encodePath, encodingOf, parentOf, type BytePath } from './byte-path.ts';
+import { ancestorsOf, bytesOf, encodePath, encodingOf, parentOf, type BytePath } from './byte-path.ts';
 import type { StagedEntry } from './change-set.ts';
 import type { LayerFacts } from './entry-facts.ts';
 import type { OperationKind, PlanContent, PlanOperation, PlanSource } from './plan-bytes.ts';
@@ -78,11 +78,11 @@ function openingSteps(steps: readonly Step[], input: PlanInput): Step[] {
   if (input.uid === 0) return [...steps];
   const byPath = new Map(steps.filter((step) => step.kind !== 'add').map((step) => [key(step.root, step.path), step]));
   const opened = new Map<string, Step>();
-  const open = (root: number, path: BytePath): void => {
+  const open = (root: number, path: BytePath, needed = 0o300): void => {
     const at = key(root, path === '' ? ('.' as BytePath) : path);
     const facts = input.directories[root]?.get(path);
     if (facts?.type !== 'directory' || facts.mode === undefined || facts.uid !== input.uid) return;
-    if (opened.has(at) || (facts.mode & 0o300) === 0o300) return;
+    if (opened.has(at) || (facts.mode & needed) === needed) return;
     const before = facts as LayerFacts;
     const wide = { ...before, mode: before.mode | 0o700 };
     opened.set(at, {
@@ -99,8 +99,12 @@ function openingSteps(steps: readonly Step[], input: PlanInput): Step[] {
   };
   for (const step of steps) {
     if (step.kind === 'attributes') continue;
-    open(step.root, parentOf(step.path));
-    if (step.before?.type === 'directory') open(step.root, step.path);
+    const parent = parentOf(step.path);
+    // A way through is enough above it.
+    for (const above of ['' as BytePath, ...ancestorsOf(parent)]) open(step.root, above, 0o100);
+    open(step.root, parent);
+    // Whether it is empty has to be seen.
+    if (step.before?.type === 'directory') open(step.root, step.path, 0o700);
   }
   if (opened.size === 0) return [...steps];
   const rest = steps.map((step): Step => {

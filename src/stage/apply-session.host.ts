@@ -12,7 +12,7 @@ export interface ToldEntry {
 
 /** One answer of `shim apply`. */
 export interface ApplyAnswer {
-  readonly result: 'applied' | 'conflict' | 'failed' | 'stuck' | 'nothing' | 'rolled_back' | 'committed' | 'finished' | 'cleaned' | 'kept';
+  readonly result: 'applied' | 'conflict' | 'failed' | 'stuck' | 'nothing' | 'rolled_back' | 'committed' | 'finished' | 'cleaned' | 'kept' | 'told';
   /** The call that failed, or what differs. */
   readonly what: string;
   readonly errno: number;
@@ -29,7 +29,7 @@ export interface ApplyAnswer {
   readonly inodes: readonly string[];
 }
 
-const RESULTS: readonly string[] = ['applied', 'conflict', 'failed', 'stuck', 'nothing', 'rolled_back', 'committed', 'finished', 'cleaned', 'kept'];
+const RESULTS: readonly string[] = ['applied', 'conflict', 'failed', 'stuck', 'nothing', 'rolled_back', 'committed', 'finished', 'cleaned', 'kept', 'told'];
 
 function isNumbers(value: unknown): value is number[] {
   return Array.isArray(value) && value.every((item) => typeof item === 'number');
@@ -92,7 +92,7 @@ export class ShimDied extends Error {}
 export interface ApplySession {
   readonly pid: number;
   /** Rejects with ShimDied when the process ends before it answered. */
-  request(verb: 'run' | 'recover' | 'clean', plan: string): Promise<ApplyAnswer>;
+  request(verb: 'run' | 'recover' | 'clean' | 'tell', plan: string): Promise<ApplyAnswer>;
   /** Moves what was there before to a directory of ours, for an undo. */
   keep(plan: string, directory: string): Promise<ApplyAnswer>;
   /** Ends the process and waits; the locks are free afterwards. */

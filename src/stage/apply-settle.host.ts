@@ -109,10 +109,11 @@ function unsettledError(directory: string, ledger: ApplyLedger, answer: ApplyAns
  * Records what is to be remembered, keeps what was there before for an undo, removes the staging directory, then the ledger: in this
  * order, so that a crash loses nothing. Each step can be repeated.
  */
-export async function settle(place: ApplyPlace, session: ApplySession, ledger: ApplyLedger): Promise<void> {
+export async function settle(place: ApplyPlace, session: ApplySession, settled: ApplyLedger): Promise<ApplyLedger> {
   const directory = applyDirectory(place.stateDirectory);
   const keptHere = keptDirectory(place.stateDirectory);
-  const done = ledger.state === 'applied';
+  const done = settled.state === 'applied';
+  const ledger = done && settled.purpose === 'undo' ? await afterForgetting(place, session, settled) : settled;
   await place.record.end(batchOf(ledger), done ? 'done' : 'rolled_back', ledger.state === 'planned' ? [] : ledger.paths);
   await place.at?.('recorded');
   const plan = planPath(directory, ledger.id);
@@ -130,10 +131,23 @@ export async function settle(place: ApplyPlace, session: ApplySession, ledger: A
     await place.at?.('cleaned');
   }
   await dropTree(place.shim, join(directory, `${ledger.id}.given`));
-  if (done && ledger.purpose === 'undo') await forgetKept(place, ledger.undoes);
   if (kept) moveLedger(directory, keptHere, ledger.id);
   else removeLedger(directory, ledger.id);
   await place.at?.('forgotten');
+  return ledger;
+}
+
+/** What was kept is a second name of what came back: that it goes moves the ctime, so it goes before the ctime is remembered. */
+async function afterForgetting(place: ApplyPlace, session: ApplySession, ledger: ApplyLedger): Promise<ApplyLedger> {
+  const directory = applyDirectory(place.stateDirectory);
+  await forgetKept(place, ledger.undoes);
+  if (!existsSync(planPath(directory, ledger.id))) return ledger;
+  const answer = await session.request('tell', planPath(directory, ledger.id));
+  // Cleaned already: then it was recorded too.
+  if (answer.result !== 'told') return ledger;
+  const told = withAnswer(ledger, answer);
+  saveLedger(directory, told);
+  return told;
 }
 
 async function dropTree(shim: string, path: string): Promise<void> {
@@ -182,8 +196,8 @@ async function recoverLedger(place: ApplyPlace, session: ApplySession, ledger: A
   const directory = applyDirectory(place.stateDirectory);
   const base = { runId: ledger.run_id, purpose: ledger.purpose, roots: ledger.roots };
   if (ledger.state !== 'planned') {
-    await settle(place, session, ledger);
-    return { ...base, outcome: ledger.state === 'applied' ? 'finished' : 'rolled_back', touched: ledger.purpose === 'target' ? [] : ledger.paths };
+    const { paths } = await settle(place, session, ledger);
+    return { ...base, outcome: ledger.state === 'applied' ? 'finished' : 'rolled_back', touched: ledger.purpose === 'target' ? [] : paths };
   }
   const answer = await session.request('recover', planPath(directory, ledger.id));
   switch (answer.result) {
@@ -191,8 +205,8 @@ async function recoverLedger(place: ApplyPlace, session: ApplySession, ledger: A
     case 'committed': {
       const applied = withAnswer(ledger, answer);
       saveLedger(directory, applied);
-      await settle(place, session, applied);
-      return { ...base, outcome: 'finished', touched: ledger.purpose === 'target' ? [] : applied.paths };
+      const settled = await settle(place, session, applied);
+      return { ...base, outcome: 'finished', touched: ledger.purpose === 'target' ? [] : settled.paths };
     }
     case 'rolled_back':
     case 'nothing':

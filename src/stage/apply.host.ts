@@ -58,7 +58,7 @@ export async function applyChanges(input: ApplyInput): Promise<ApplyResult> {
     const earlier = recovered.filter((past) => past.runId === input.runId).flatMap((past) => past.touched);
     const stage = { ...input.stage, applied: [...input.stage.applied, ...earlier] };
     const view = input.target === undefined ? await readChangeSet(stage) : await readTargetSet(stage, input.target);
-    const selected = selectChanges(view.entries, view.roots, input.selection);
+    const selected = selectChanges(view.entries, input.stage.roots, input.selection);
     const complete = selected.entries.length === view.entries.length;
     if (input.dryRun === true || selected.entries.length === 0) {
       return { applied: [], selected, complete: complete && input.dryRun !== true, recovered };

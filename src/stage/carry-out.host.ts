@@ -64,8 +64,7 @@ export async function carryOut({ place, session, runId, purpose, undoes, plan, p
     const applied = withAnswer(ledger, answer);
     saveLedger(directory, applied);
     await place.at?.('ledger-applied');
-    await settle(place, session, applied);
-    return applied.paths;
+    return (await settle(place, session, applied)).paths;
   }
   if (answer.result === 'stuck') throw stuckError(directory, ledger, answer);
   await settleRestored(place, session, ledger, answer);

@@ -99,7 +99,7 @@ function openings(steps: readonly Step[], uid: number): Step[] {
   if (uid === 0) return [];
   return steps.flatMap((step): Step[] => {
     const { before } = step;
-    if ((step.kind !== 'delete' && step.kind !== 'replace') || before?.type !== 'directory' || (before.mode & 0o300) === 0o300) return [];
+    if ((step.kind !== 'delete' && step.kind !== 'replace') || before?.type !== 'directory' || (before.mode & 0o700) === 0o700) return [];
     return [{ ...step, kind: 'attributes', before, after: { ...before, mode: before.mode | 0o700 }, source: { kind: 'nowhere' }, tell: false }];
   });
 }
