@@ -17,10 +17,9 @@ const mode = fc.constantFrom(0o755, 0o700, 0o644, 0o600, 0o750, 0o555, 0o000, 0o
 const moment = fc.constantFrom(1_000_000_000_123_456_789, 1_234_567_890_000_000_000, 1_400_000_000_000_000_001).map((ns) => Math.floor(ns / 1000) * 1000);
 
 /**
- * Operations that any user may do. `links`: also hard links in the tree that the job finds, and closed directories, which an ordinary
- * user can't go through.
+ * Operations that any user may do. `links`: also hard links. `marks`: also attributes that look like an overlay's own.
  */
-function operation({ links }: { readonly links: boolean }): fc.Arbitrary<TreeOperation> {
+function operation({ links, marks }: { readonly links: boolean; readonly marks: boolean }): fc.Arbitrary<TreeOperation> {
   const list: { readonly weight: number; readonly arbitrary: fc.Arbitrary<TreeOperation> }[] = [
     { weight: 6, arbitrary: fc.tuple(fc.constant('write'), path, text) },
     { weight: 2, arbitrary: fc.tuple(fc.constant('append'), path, text) },
@@ -34,7 +33,7 @@ function operation({ links }: { readonly links: boolean }): fc.Arbitrary<TreeOpe
     { weight: 2, arbitrary: fc.tuple(fc.constant('symlink'), path, path) },
     { weight: 1, arbitrary: fc.tuple(fc.constant('fifo'), path) },
     { weight: 3, arbitrary: fc.tuple(fc.constant('chmod'), path, mode, fc.boolean()) },
-    { weight: 1, arbitrary: fc.tuple(fc.constant('xattr'), path, fc.constantFrom('colour', 'overlay.opaque'), fc.constantFrom('red', 'y', '')) },
+    { weight: 1, arbitrary: fc.tuple(fc.constant('xattr'), path, fc.constantFrom('colour', ...(marks ? ['overlay.opaque'] : [])), fc.constantFrom('red', 'y', '')) },
     { weight: 1, arbitrary: fc.tuple(fc.constant('unxattr'), path, fc.constantFrom('colour')) },
     { weight: 1, arbitrary: fc.tuple(fc.constant('acl'), path, fc.constantFrom(0o644, 0o755, 0o600)) },
     { weight: 2, arbitrary: fc.tuple(fc.constant('time'), path, moment) },
@@ -43,10 +42,11 @@ function operation({ links }: { readonly links: boolean }): fc.Arbitrary<TreeOpe
   return fc.oneof(...list);
 }
 
-export function treeSequence(limits: { readonly lowerLinks: boolean }): fc.Arbitrary<TreeSequence> {
+/** `lowerLinks`, `lowerMarks`: whether the tree that the job finds may have hard links, and attributes under the overlay's own prefix. */
+export function treeSequence(limits: { readonly lowerLinks: boolean; readonly lowerMarks: boolean }): fc.Arbitrary<TreeSequence> {
   return fc.record({
-    before: fc.array(operation({ links: limits.lowerLinks }), { maxLength: 12 }),
-    job: fc.array(operation({ links: true }), { minLength: 1, maxLength: 12 }),
+    before: fc.array(operation({ links: limits.lowerLinks, marks: limits.lowerMarks }), { maxLength: 12 }),
+    job: fc.array(operation({ links: true, marks: true }), { minLength: 1, maxLength: 12 }),
   });
 }
 
