@@ -10,7 +10,10 @@ export interface TreeSequence {
 }
 
 /** Names as bytes in latin-1: plain, with a newline, a leading dash, no UTF-8, as long as a name can be. */
-const name = fc.oneof({ weight: 12, arbitrary: fc.constantFrom('a', 'b', 'c') }, { weight: 1, arbitrary: fc.constantFrom('-n', 'new\nline', 'bad\xff', 'l'.repeat(255), ' ', '\\') });
+const name = fc.oneof(
+  { weight: 12, arbitrary: fc.constantFrom('a', 'b', 'c') },
+  { weight: 1, arbitrary: fc.constantFrom('-n', 'new\nline', 'bad\xff', 'l'.repeat(255), ' ', '\\') },
+);
 const path = fc.array(name, { minLength: 1, maxLength: 3 }).map((parts) => parts.join('/'));
 const text = fc.constantFrom('one\n', 'two\n', 'three\nlines\nof it', '', 'nul\0nul', 'one\n');
 const mode = fc.constantFrom(0o755, 0o700, 0o644, 0o600, 0o750, 0o555, 0o000, 0o1777, 0o400);
@@ -33,7 +36,10 @@ function operation({ links, marks }: { readonly links: boolean; readonly marks: 
     { weight: 2, arbitrary: fc.tuple(fc.constant('symlink'), path, path) },
     { weight: 1, arbitrary: fc.tuple(fc.constant('fifo'), path) },
     { weight: 3, arbitrary: fc.tuple(fc.constant('chmod'), path, mode, fc.boolean()) },
-    { weight: 1, arbitrary: fc.tuple(fc.constant('xattr'), path, fc.constantFrom('colour', ...(marks ? ['overlay.opaque'] : [])), fc.constantFrom('red', 'y', '')) },
+    {
+      weight: 1,
+      arbitrary: fc.tuple(fc.constant('xattr'), path, fc.constantFrom('colour', ...(marks ? ['overlay.opaque'] : [])), fc.constantFrom('red', 'y', '')),
+    },
     { weight: 1, arbitrary: fc.tuple(fc.constant('unxattr'), path, fc.constantFrom('colour')) },
     { weight: 1, arbitrary: fc.tuple(fc.constant('acl'), path, fc.constantFrom(0o644, 0o755, 0o600)) },
     { weight: 2, arbitrary: fc.tuple(fc.constant('time'), path, moment) },
