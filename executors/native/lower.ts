@@ -26,6 +26,8 @@ export interface NativeLowering {
   readonly install: {
     readonly operations: readonly OuterOperation[];
     readonly settings: readonly InnerSetting[];
+    /** Undefined: nobody watches the size of the stage. */
+    readonly stageLimitBytes: number | undefined;
   };
   readonly requirements: readonly ReceiptRequirement[];
   /** Probes whose port is known when outer listens. */
@@ -252,6 +254,10 @@ function lowerLimits(lowering: Lowering, request: LaunchRequest, facts: HostFact
   if (limits.tmpSizeBytes !== undefined) {
     lowering.fact('tmp_size', 'mount.tmp_size', { kind: 'at_most', value: Math.ceil(limits.tmpSizeBytes / 65536) * 65536 });
   }
+  if (limits.stageSizeBytes !== undefined) {
+    lowering.fact('stage_size', 'watch.stage_bytes', { kind: 'at_most', value: limits.stageSizeBytes });
+    lowering.equals('stage_size', 'end.watch', 'watched to the end', 'end');
+  }
   return settings;
 }
 
@@ -291,7 +297,7 @@ export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNam
     ...lowering.probes.map((probe): InnerSetting => ({ set: 'probe', probe })),
   ];
   return {
-    install: { operations, settings },
+    install: { operations, settings, stageLimitBytes: permissions.resources.limits.stageSizeBytes },
     requirements: requireReceipts(
       perDimension((dimension) => dimensions[dimension].controls),
       lowering.expected,

@@ -23,6 +23,7 @@ import {
   type ShimFrame,
 } from '../shim/protocol.ts';
 import { receiptsAtEnd, receiptsAtGate } from '../shim/receipts.ts';
+import type { StageWatch } from '../shim/stage-watch.host.ts';
 import type { Cgroup } from './cgroup.host.ts';
 import type { HostFacts } from './facts.host.ts';
 import { countDiscarded } from './discarded.host.ts';
@@ -70,6 +71,7 @@ export class NativeSession implements Session {
   private readonly atGate: Promise<'ready' | ProofrunError>;
   private failure: ProofrunError | undefined;
   private init: ProcessMark | undefined;
+  private watch: StageWatch | undefined;
   private released = false;
   private ended = false;
   private cpuTimeMs: number | null = null;
@@ -127,10 +129,33 @@ export class NativeSession implements Session {
   async reachGate(): Promise<void> {
     const { control, lowering } = this.launch;
     control.write(Buffer.concat(lowering.install.operations.map(encodeOperation)));
+    const watching = this.startWatch();
     const outcome = await this.atGate;
+    await watching;
     if (outcome !== 'ready') throw await this.explained(outcome);
     this.receipts.push(...this.shimReceipts(), ...this.statusReceipts(), ...this.cgroupReceipts());
     for (const { id, upper, host } of lowering.landings) this.receipts.push(receiptOfLanding(id, upper, await exists(upper), await exists(host)));
+  }
+
+  /** Begins to measure the stage, before anything can lie in it. One that can't be started leaves its receipt missing. */
+  private async startWatch(): Promise<void> {
+    const { request, facts, lowering } = this.launch;
+    const limitBytes = lowering.install.stageLimitBytes;
+    if (limitBytes === undefined || request.stage.length === 0) return;
+    const { startStageWatch } = await import('../shim/stage-watch.host.ts');
+    try {
+      this.watch = await startStageWatch({ shim: facts.shim, limitBytes, layers: request.stage.map(({ upper }) => upper) });
+    } catch (error) {
+      this.warnings.push(messageOf(error));
+      return;
+    }
+    this.receipts.push(this.watch.receipt);
+    void this.watch.over.then(() => {
+      if (this.ended) return;
+      this.limitHits.push('stage_size');
+      this.launch.control.write(encodeCommand({ do: 'quit' }));
+      this.settleExited({ kind: 'limit', limit: 'stage_size' });
+    });
   }
 
   /** Adds what bubblewrap said before it gave up. */
@@ -163,6 +188,7 @@ export class NativeSession implements Session {
   /** Ends a launch that did not reach the gate. */
   async abandon(): Promise<void> {
     await this.endTree();
+    await this.watch?.stop();
     await this.launch.cgroup?.remove();
   }
 
@@ -330,6 +356,8 @@ export class NativeSession implements Session {
     const { lowering, cgroup, request } = this.launch;
     await this.endTree();
     this.settleExited({ kind: 'signal', signal: 'SIGKILL', number: 9 });
+    const watched = await this.watch?.stop();
+    if (watched !== undefined) this.receipts.push(watched);
     this.receipts.push(...receiptsAtEnd(this.facts, (text) => summariseTable(parseMountinfo(text))));
     if (this.init !== undefined) {
       // The relay ends last by itself. When it was killed, the namespace may need another moment, and its init a reminder.

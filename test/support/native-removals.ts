@@ -180,6 +180,7 @@ export const REMOVALS: readonly Removal[] = [
     control: 'mount_namespace',
     how: 'no bubblewrap and no namespace at all',
     alter: (install) => ({
+      ...install,
       operations: install.operations.flatMap((one): readonly OuterOperation[] => {
         if (one.op === 'listen' || one.op === 'cgroup') return [one];
         return one.op === 'start' ? [{ ...one, argv: ['/proc/self/fd/10', 'inner'] }] : [];
@@ -502,6 +503,13 @@ export const REMOVALS: readonly Removal[] = [
     control: 'wall_time',
     how: 'the timer is set to ten times the limit',
     alter: (install) => settings(install, 'wall', (one) => ({ ...one, milliseconds: one.milliseconds * 10 })),
+    lost: ['resources'],
+  },
+  { control: 'stage_size', how: 'no watch is started', alter: (install) => ({ ...install, stageLimitBytes: undefined }), lost: ['resources'] },
+  {
+    control: 'stage_size',
+    how: 'the watch has ten times the limit',
+    alter: (install) => ({ ...install, stageLimitBytes: (install.stageLimitBytes ?? 0) * 10 }),
     lost: ['resources'],
   },
   {
