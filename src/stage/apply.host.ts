@@ -5,8 +5,9 @@ import { appliedPaths, buildApplyPlan } from './apply-plan.ts';
 import { openApplySession, type ApplySession } from './apply-session.host.ts';
 import { lockPaths, recoverApply, type ApplyPlace, type RecoveredApply } from './apply-settle.host.ts';
 import { afterDeath, carryOut } from './carry-out.host.ts';
+import type { StagedEntry } from './change-set.ts';
 import { readChangeSet, readTargetSet, type ReadStageInput, type StageView } from './change-set.host.ts';
-import { applyDirectory, loadLedgers, removeOrphanPlans } from './ledger.host.ts';
+import { applyDirectory, loadLedgers, removeOrphanPlans, saveGiven } from './ledger.host.ts';
 import { selectChanges, type SelectedChanges, type Selection } from './select.ts';
 
 /** What a person chose among the changes, after they were read: other entries, or the same with other content. */
@@ -63,8 +64,18 @@ export async function applyChanges(input: ApplyInput): Promise<ApplyResult> {
     if (input.dryRun === true || selected.entries.length === 0) {
       return { applied: [], selected, complete: complete && input.dryRun !== true, recovered };
     }
-    const applied = await bringIn({ input, place, session, view, entries: selected.entries });
-    return { applied, selected, complete, recovered };
+    const choice =
+      input.choose === undefined
+        ? { entries: selected.entries, partial: new Set<StagedEntry>(), given: new Map<string, Buffer>() }
+        : await input.choose(selected, view);
+    if (choice === undefined || choice.entries.length === 0) return { applied: [], selected: { entries: [], notes: [] }, complete: false, recovered };
+    const applied = await bringIn({ input, place, session, view, choice });
+    return {
+      applied,
+      selected: input.choose === undefined ? selected : { entries: choice.entries, notes: selected.notes },
+      complete: choice.entries.length === view.entries.length && choice.partial.size === 0,
+      recovered,
+    };
   } catch (error) {
     throw await afterDeath(error, place, roots, session);
   } finally {
@@ -77,21 +88,29 @@ interface BringIn {
   readonly place: ApplyPlace;
   readonly session: ApplySession;
   readonly view: StageView;
-  readonly entries: SelectedChanges['entries'];
+  readonly choice: Choice;
 }
 
 /** Staging lies beside the state where that is the same mount, else in the root. */
-async function bringIn({ input, place, session, view, entries }: BringIn): Promise<readonly AppliedPath[]> {
+async function bringIn({ input, place, session, view, choice }: BringIn): Promise<readonly AppliedPath[]> {
   for (const stagingParent of [applyDirectory(input.stateDirectory), undefined]) {
+    const id = ulid();
+    const given = choice.given.size === 0 ? undefined : saveGiven(applyDirectory(input.stateDirectory), id, choice.given);
     const plan = buildApplyPlan({
-      id: ulid(),
+      id,
       roots: view.roots,
       directories: view.directories,
-      entries,
+      entries: choice.entries,
       stagingParent,
       uid: process.getuid?.() ?? 0,
+      ...(given === undefined ? {} : { given }),
     });
-    const paths = appliedPaths(plan, []);
+    // Of what was taken in part the rest stays staged: the run knows the path as it is now.
+    const partial = new Set([...choice.partial].map(({ change, path }) => `${change.root}/${path}`));
+    const paths = appliedPaths(plan, []).map((path, index): AppliedPath => {
+      const operation = plan.operations[index];
+      return operation !== undefined && partial.has(`${operation.root}/${operation.path}`) ? { ...path, state: 'restored', ctime: [0, 0] } : path;
+    });
     const applied = await carryOut({ place, session, runId: input.runId, purpose: input.target === undefined ? 'apply' : 'target', undoes: '', plan, paths });
     if (applied !== 'other_mount') return applied;
   }

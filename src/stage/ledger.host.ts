@@ -85,6 +85,15 @@ export function savePlan(directory: string, id: string, plan: Buffer): void {
   writeNew(planPath(directory, id), plan);
 }
 
+/** Writes content that belongs to one apply; durable with its ledger, which comes later. Returns the directory. */
+export function saveGiven(directory: string, id: string, given: ReadonlyMap<string, Buffer>): string {
+  const path = join(directory, `${id}.given`);
+  mkdirSync(path, { mode: 0o700 });
+  for (const [name, content] of given) writeNew(join(path, name), content);
+  syncDirectory(path);
+  return path;
+}
+
 /** Writes a ledger atomically and durably. */
 export function saveLedger(directory: string, ledger: ApplyLedger): void {
   const path = join(directory, `${ledger.id}.json`);
@@ -210,9 +219,9 @@ export function loadLedgers(directory: string): ApplyLedger[] {
 /** Plans whose ledger was never written: nothing had begun. */
 export function removeOrphanPlans(directory: string, known: ReadonlySet<string>): void {
   for (const name of readdirSync(directory)) {
-    const id = /^([0-9A-Z]{26})\.(plan|json\.new)$/.exec(name)?.[1];
+    const id = /^([0-9A-Z]{26})\.(plan|json\.new|given)$/.exec(name)?.[1];
     if (id !== undefined && !known.has(id)) {
-      rmSync(join(directory, name), { force: true });
+      rmSync(join(directory, name), { force: true, recursive: true });
     }
   }
 }
