@@ -17,7 +17,7 @@ export interface AppliedRun {
 }
 
 /** What an apply may do beside taking a selection. */
-export type ApplyOptions = Pick<ApplyInput, 'dryRun' | 'target' | 'choose' | 'session'>;
+export type ApplyOptions = Pick<ApplyInput, 'dryRun' | 'target' | 'choose' | 'merge' | 'session'>;
 
 /**
  * Brings staged changes of a run into its workspace: the selection as a whole, or nothing. The run's bundle has to be readable first. What

@@ -8,6 +8,7 @@ import { afterDeath, carryOut } from './carry-out.host.ts';
 import type { StagedEntry } from './change-set.ts';
 import { readChangeSet, readTargetSet, type ReadStageInput, type StageView } from './change-set.host.ts';
 import { applyDirectory, loadLedgers, removeOrphanPlans, saveGiven } from './ledger.host.ts';
+import { mergeConflicts } from './merge.host.ts';
 import { selectChanges, type SelectedChanges, type Selection } from './select.ts';
 
 /** What a person chose among the changes, after they were read: other entries, or the same with other content. */
@@ -27,6 +28,8 @@ export interface ApplyInput extends Omit<ApplyPlace, 'shim'> {
   readonly dryRun?: boolean;
   /** Another directory to apply to; absolute. The stage stays as it is. */
   readonly target?: string;
+  /** Merge texts that changed here meanwhile, where what the run saw was kept. */
+  readonly merge?: boolean;
   /** Asked once everything is selected and nothing is in the way. Undefined from it: nothing is applied. */
   readonly choose?: (selected: SelectedChanges, view: StageView) => Promise<Choice | undefined>;
 }
@@ -37,6 +40,8 @@ export interface ApplyResult {
   /** True when nothing is left in the stage. */
   readonly complete: boolean;
   readonly recovered: readonly RecoveredApply[];
+  /** What was merged (ApplyInput.merge), with the places in it that need a person. */
+  readonly merged?: readonly { readonly entry: StagedEntry; readonly conflicts: number }[];
 }
 
 /**
@@ -59,7 +64,8 @@ export async function applyChanges(input: ApplyInput): Promise<ApplyResult> {
     const earlier = recovered.filter((past) => past.runId === input.runId).flatMap((past) => past.touched);
     const stage = { ...input.stage, applied: [...input.stage.applied, ...earlier] };
     const view = input.target === undefined ? await readChangeSet(stage) : await readTargetSet(stage, input.target);
-    const selected = selectChanges(view.entries, input.stage.roots, input.selection);
+    const merge = input.merge === true ? await mergeConflicts(view, input.stateDirectory) : undefined;
+    const selected = selectChanges(merge?.entries ?? view.entries, input.stage.roots, input.selection);
     const complete = selected.entries.length === view.entries.length;
     if (input.dryRun === true || selected.entries.length === 0) {
       return { applied: [], selected, complete: complete && input.dryRun !== true, recovered };
@@ -69,8 +75,10 @@ export async function applyChanges(input: ApplyInput): Promise<ApplyResult> {
         ? { entries: selected.entries, partial: new Set<StagedEntry>(), given: new Map<string, Buffer>() }
         : await input.choose(selected, view);
     if (choice === undefined || choice.entries.length === 0) return { applied: [], selected: { entries: [], notes: [] }, complete: false, recovered };
-    const applied = await bringIn({ input, place, session, view, choice });
+    const given = new Map([...choice.given, ...(merge?.given ?? [])]);
+    const applied = await bringIn({ input, place, session, view, choice: { ...choice, given } });
     return {
+      merged: merge?.merged.filter(({ entry }) => choice.entries.includes(entry)) ?? [],
       applied,
       selected: input.choose === undefined ? selected : { entries: choice.entries, notes: selected.notes },
       complete: choice.entries.length === view.entries.length && choice.partial.size === 0,

@@ -22,6 +22,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     const found = await runs.find(args.words[0]);
     const applied = await applyRun(runs.runner.parts, found, interactive ? { ...selection, leaveRefused: true } : selection, {
       dryRun: args.flags.dryRun === true,
+      merge: args.flags.merge === true,
       session: { onProgress: ({ stage, done, total }) => progress.update(stage === 'staging' ? done : total + done, total * 2) },
       ...(interactive
         ? {

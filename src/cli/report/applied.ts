@@ -15,6 +15,10 @@ export function appliedText({ result, run }: AppliedRun, width: number, how: { r
   const lines = changes.slice(0, MOST_PATHS).map((change) => `${LETTERS[change.kind]} ${displayPath(change.path, change.encoding)}`);
   if (changes.length > MOST_PATHS) lines.push(`and ${changes.length - MOST_PATHS} more`);
   for (const { path, because } of result.selected.notes) lines.push(...flowWords(`with it: ${displayPath(path)}: ${because}`, width));
+  for (const { entry, conflicts } of result.merged ?? []) {
+    const marked = conflicts === 0 ? 'no line was changed on both sides' : `${plural(conflicts, 'place')} with markers to settle`;
+    lines.push(...flowWords(`merged: ${displayPath(entry.change.path, entry.change.encoding)}: ${marked}`, width));
+  }
   const rest =
     how.target !== undefined
       ? `${safeLine(how.target, 200)} has them; all of it stays staged`
@@ -54,6 +58,7 @@ export function appliedJson({ result, run }: AppliedRun, dryRun: boolean): JsonV
     stage_state: run.stageState,
     applied: toSnake(result.selected.entries.map(({ change }) => ({ root: change.root, path: change.path, encoding: change.encoding, kind: change.kind }))),
     notes: toSnake(result.selected.notes),
+    merged: toSnake((result.merged ?? []).map(({ entry: { change }, conflicts }) => ({ path: change.path, encoding: change.encoding, conflicts }))),
     complete: result.complete,
   };
 }
