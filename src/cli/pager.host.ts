@@ -8,8 +8,9 @@ import type { CliContext } from './context.ts';
 export async function page(text: string, context: CliContext): Promise<void> {
   const chosen = context.env['PAGER'] ?? 'less';
   const [program, ...words] = chosen.split(' ').filter((word) => word !== '');
-  const rows = process.stdout.rows;
-  const fits = !context.isTerminal.stdout || !context.isTerminal.stdin || rows === undefined || rows < 5 || text.split('\n').length <= rows;
+  // 0: a terminal that nobody has told its size.
+  const rows = process.stdout.rows || 0;
+  const fits = !context.isTerminal.stdout || !context.isTerminal.stdin || rows < 5 || text.split('\n').length <= rows;
   if (fits || program === undefined || program === 'cat') {
     context.stdout.write(text);
     return;

@@ -36,7 +36,7 @@ const ANSWERS: Readonly<Record<string, Answer>> = { y: 'take', n: 'leave', h: 'h
 
 async function answerTo(terminal: Terminal, context: CliContext, question: string, letters: string, help: string): Promise<Answer> {
   for (;;) {
-    const typed = await terminal.ask(`${question} [${[...letters].join(',')},?] `);
+    const typed = await terminal.ask(`${question} [${letters.replaceAll(/(?=.)/g, ',').slice(1)},?] `);
     if (typed === undefined) return 'quit';
     const answer = typed.length === 1 && letters.includes(typed) ? ANSWERS[typed] : undefined;
     if (answer !== undefined) return answer;

@@ -197,8 +197,9 @@ export async function openApplySession(shim: string, locks: readonly string[], o
       }
       if (event['event'] === 'progress') {
         const { stage, done, total } = event;
-        if ((stage === 'staging' || stage === 'applying') && typeof done === 'number' && typeof total === 'number')
+        if ((stage === 'staging' || stage === 'applying') && typeof done === 'number' && typeof total === 'number') {
           options.onProgress?.({ stage, done, total });
+        }
         continue;
       }
       return parseAnswer(line);

@@ -89,7 +89,8 @@ export async function mergeConflicts(view: StageView, stateDirectory: string): P
     const name = `m${given.size}`;
     const bytes = Buffer.from(content, 'latin1');
     given.set(name, bytes);
-    const { conflict: _, ...settled } = change;
+    const { conflict, ...settled } = change;
+    if (conflict === undefined) continue;
     const fresh = withContent({ ...entry, change: settled }, bytes, name as BytePath);
     merged.push({ entry: fresh, conflicts });
     entries.push(fresh);

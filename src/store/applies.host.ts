@@ -185,7 +185,9 @@ function endedPaths(planned: readonly AppliedPath[], end: ApplyEnd): readonly Ap
   const told = new Map(end.paths?.map((path) => [key(path), path]));
   return planned.map((path) => {
     const one = told.get(key(path));
-    return one === undefined ? { ...path, state: rest } : { ...path, state: one.state, backup: one.backup, kind: one.kind ?? path.kind, after: one.after ?? path.after };
+    return one === undefined
+      ? { ...path, state: rest }
+      : { ...path, state: one.state, backup: one.backup, kind: one.kind ?? path.kind, after: one.after ?? path.after };
   });
 }
 

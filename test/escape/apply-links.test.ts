@@ -97,8 +97,9 @@ describeUsers('while another process swaps directories for links', (user) => {
     const fresh = join(lab.base, 'fresh');
     cpSync(lab.workspace, fresh, { recursive: true });
     await storm(lab, canary, async () => {
-      for (let round = 0; round < 60; round++)
+      for (let round = 0; round < 60; round++) {
         await asUser(user, ['sh', '-c', `for d in a a/b a/b/c z; do echo evil > '${lab.workspace}'/$d/f1; done 2>/dev/null; :`]);
+      }
     });
     expect(lab.snapshot('exact', canary)).not.toEqual(outside);
   });

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { expect, test } from 'vitest';
 import { jobLab, type JobLab } from '../support/job-lab.host.ts';
-import { actualTree, exactTree, expectedTree, treeSequence, type Tree, type TreeOperation, type TreeSequence } from '../support/tree-model.ts';
+import { actualTree, exactTree, expectedTree, treeSequence, type Tree, type TreeSequence } from '../support/tree-model.ts';
 import { asUser, describeUsers, type TestUser } from '../support/users.host.ts';
 
 /** Sequences that share one start of the sandbox, each in a directory of its own. */

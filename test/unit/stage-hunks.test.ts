@@ -13,7 +13,7 @@ test('all hunks give the new text, none the old one, and each choice a text betw
       const { hunks } = await diffLines(before, after);
       expect(applyHunks(before, hunks, new Set(hunks.keys()))).toBe(after);
       expect(applyHunks(before, hunks, new Set())).toBe(before);
-      const some = new Set([...hunks.keys()].filter((index) => ((seed >> index % 30) & 1) === 1));
+      const some = new Set([...hunks.keys()].filter((index) => ((seed >> (index % 30)) & 1) === 1));
       const mixed = applyHunks(before, hunks, some);
       const grown = [...some].reduce((sum, index) => sum + (hunks[index]?.newLines ?? 0) - (hunks[index]?.oldLines ?? 0), 0);
       expect(splitLines(mixed).length).toBe(splitLines(before).length + grown);
