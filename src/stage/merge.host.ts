@@ -1,5 +1,6 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Change } from '../core/change.ts';
 import type { BytePath } from './byte-path.ts';
 import { readContent, type StageView } from './change-set.host.ts';
 import type { StagedEntry } from './change-set.ts';
@@ -52,6 +53,12 @@ function baseOf(stateDirectory: string, applies: readonly KeptApply[], preimage:
   return undefined;
 }
 
+function withoutConflict(change: Change): Change {
+  const rest: { conflict?: unknown } & Change = { ...change };
+  delete rest.conflict;
+  return rest;
+}
+
 /**
  * Merges every conflict of a text that changed here and in the stage, where what the run saw was kept by an earlier apply; the others stay
  * conflicts, with that reason. Reads only.
@@ -89,8 +96,7 @@ export async function mergeConflicts(view: StageView, stateDirectory: string): P
     const name = `m${given.size}`;
     const bytes = Buffer.from(content, 'latin1');
     given.set(name, bytes);
-    const { conflict, ...settled } = change;
-    if (conflict === undefined) continue;
+    const settled = withoutConflict(change);
     const fresh = withContent({ ...entry, change: settled }, bytes, name as BytePath);
     merged.push({ entry: fresh, conflicts });
     entries.push(fresh);
