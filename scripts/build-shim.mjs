@@ -3,6 +3,7 @@
 //   node scripts/build-shim.mjs              prebuilt/linux-<this arch>, and the other arch when its cross compiler is installed
 //   node scripts/build-shim.mjs --native     this arch only
 //   node scripts/build-shim.mjs --sanitize   build/sanitized/proofrun-shim, dynamic, with address and undefined-behaviour checks
+//   node scripts/build-shim.mjs --calls      build/calls/proofrun-shim, for crash tests: see test/fixtures/shim-calls.c
 //   --force                                  even when no source is newer
 // Needs nothing but Node and a C compiler: it also runs when the package is installed from a registry.
 import { spawnSync } from 'node:child_process';
@@ -13,6 +14,12 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 const ROOT = dirname(dirname(fileURLToPath(import.meta.url)));
 const SOURCES = join(ROOT, 'executors', 'shim');
 const WARNINGS = ['-std=gnu11', '-Wall', '-Wextra', '-Werror'];
+
+/** Calls that the crash tests count. */
+const WRAPPED = [
+  ...['mkdirat', 'mkfifoat', 'symlinkat', 'linkat', 'unlinkat', 'openat', 'syscall'],
+  ...['pwrite', 'fsync', 'syncfs', 'ftruncate', 'chmod', 'fchmod', 'fchownat', 'setxattr', 'removexattr', 'utimensat'],
+];
 
 const TARGETS = {
   x64: {
@@ -31,7 +38,7 @@ const TARGETS = {
  * Builds what is missing or older than its sources. Returns { built, current, skipped, failed }, lists of lines for a person.
  * Never throws for a compiler that is absent or fails: that is a line in `failed` (this arch) or `skipped` (the other one).
  */
-export function buildShim({ native = false, sanitize = false, force = false, arch = process.arch } = {}) {
+export function buildShim({ native = false, sanitize = false, calls = false, force = false, arch = process.arch } = {}) {
   const report = { built: [], current: [], skipped: [], failed: [] };
   if (process.platform !== 'linux') {
     report.skipped.push(`the shim is a Linux program; this is ${process.platform}`);
@@ -50,6 +57,19 @@ export function buildShim({ native = false, sanitize = false, force = false, arc
       output: join(ROOT, 'build', 'sanitized', 'proofrun-shim'),
       compilers: ['cc', 'gcc', 'clang'],
       flags,
+      packages: 'gcc libc6-dev',
+    });
+    return report;
+  }
+  if (calls) {
+    const hook = join(ROOT, 'test', 'fixtures', 'shim-calls.c');
+    compile(report, {
+      units: [...units, hook],
+      newest: Math.max(newest, statSync(hook).mtimeMs),
+      force,
+      output: join(ROOT, 'build', 'calls', 'proofrun-shim'),
+      compilers: ['cc', 'gcc', 'clang'],
+      flags: ['-static', '-Os', ...WRAPPED.map((name) => `-Wl,--wrap=${name}`)],
       packages: 'gcc libc6-dev',
     });
     return report;
@@ -111,7 +131,7 @@ function compile(report, { units, newest, force, output, compilers, flags, packa
 
 if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
   const flags = new Set(process.argv.slice(2));
-  const report = buildShim({ native: flags.has('--native'), sanitize: flags.has('--sanitize'), force: flags.has('--force') });
+  const report = buildShim({ native: flags.has('--native'), sanitize: flags.has('--sanitize'), calls: flags.has('--calls'), force: flags.has('--force') });
   for (const line of report.built) {
     console.log(`built ${line}`);
   }

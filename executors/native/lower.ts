@@ -32,6 +32,8 @@ export interface NativeLowering {
     readonly settings: readonly InnerSetting[];
     /** Ports that this process takes on the host's loopback. */
     readonly published: EffectivePermissions['network']['publish'];
+    /** Undefined: nobody watches the size of the stage. */
+    readonly stageLimitBytes: number | undefined;
   };
   readonly requirements: readonly ReceiptRequirement[];
   /** Probes whose port is known when outer listens. */
@@ -313,6 +315,10 @@ function lowerLimits(lowering: Lowering, request: LaunchRequest, facts: HostFact
   if (limits.tmpSizeBytes !== undefined) {
     lowering.fact('tmp_size', 'mount.tmp_size', { kind: 'at_most', value: Math.ceil(limits.tmpSizeBytes / 65536) * 65536 });
   }
+  if (limits.stageSizeBytes !== undefined) {
+    lowering.fact('stage_size', 'watch.stage_bytes', { kind: 'at_most', value: limits.stageSizeBytes });
+    lowering.equals('stage_size', 'end.watch', 'watched to the end', 'end');
+  }
   return settings;
 }
 
@@ -360,7 +366,13 @@ export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNam
     ...lowering.probes.map((probe): InnerSetting => ({ set: 'probe', probe })),
   ];
   return {
-    install: { cgroupProcs: names.cgroupProcs, operations, settings, published: overlay === undefined ? [] : permissions.network.publish },
+    install: {
+      cgroupProcs: names.cgroupProcs,
+      operations,
+      settings,
+      published: overlay === undefined ? [] : permissions.network.publish,
+      stageLimitBytes: permissions.resources.limits.stageSizeBytes,
+    },
     requirements: requireReceipts(
       perDimension((dimension) => dimensions[dimension].controls),
       lowering.expected,

@@ -15,7 +15,7 @@ const CONTROLS: readonly ControlId[] = [
   ...(['mount_namespace', 'projected_root', 'hidden_paths', 'staged_workspace', 'read_only_host', 'private_home', 'kernel_files'] as const),
   ...(['network_namespace', 'network_public', 'overlay_network', 'published_ports', 'host_sockets'] as const),
   ...(['pid_namespace', 'shim_is_init', 'no_new_privs', 'capabilities', 'user_drop', 'seccomp', 'descriptors', 'tree_killed'] as const),
-  ...(['environment', 'agent_sockets', 'session_keyring', 'rlimits', 'wall_time', 'tmp_size'] as const),
+  ...(['environment', 'agent_sockets', 'session_keyring', 'rlimits', 'wall_time', 'tmp_size', 'stage_size'] as const),
 ];
 
 interface Obstacle {

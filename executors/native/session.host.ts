@@ -11,8 +11,9 @@ import type { Ending } from '../../src/core/run.ts';
 import { deriveObservations } from '../../src/evidence/index.ts';
 import type { LaunchRequest, Session, SessionClosing } from '../../src/executor/executor.ts';
 import { endingOf } from '../shim/ending.ts';
-import { encodeCommand, encodeOperation, encodeSetting, errnoName, FrameSplitter, parseFrame, PROTOCOL_VERSION, type ShimFrame } from '../shim/protocol.ts';
+import { encodeCommand, encodeOperation, encodeSetting, errnoName, FrameSplitter, parseFrame, PROBE, PROTOCOL_VERSION, type ShimFrame } from '../shim/protocol.ts';
 import { receiptsAtEnd, receiptsAtGate, refusedByKernel } from '../shim/receipts.ts';
+import type { StageWatch } from '../shim/stage-watch.host.ts';
 import type { NativeAgentLink } from './agent-link.host.ts';
 import type { Cgroup } from './cgroup.host.ts';
 import type { HostFacts } from './facts.host.ts';
@@ -69,6 +70,7 @@ export class NativeSession implements Session {
   private readonly probeTarget: Promise<number>;
   private failure: ProofrunError | undefined;
   private init: ProcessMark | undefined;
+  private watch: StageWatch | undefined;
   private released = false;
   private ended = false;
   private cpuTimeMs: number | null = null;
@@ -138,6 +140,7 @@ export class NativeSession implements Session {
     const { operations, settings } = lowering.install;
     // Outer builds the root meanwhile. It has no child before the start, so whatever it starts is in the group.
     control.write(Buffer.concat(operations.filter((one) => one.op !== 'start').map(encodeOperation)));
+    const watching = this.startWatch();
     const rest = [...operations.filter((one) => one.op === 'start').map(encodeOperation), ...settings.map(encodeSetting)];
     // A network whose rules name hosts has to be answered before it is probed.
     Promise.all([this.probeTarget, joined, this.launch.network?.serve()]).then(
@@ -147,9 +150,31 @@ export class NativeSession implements Session {
       },
     );
     const outcome = await this.atGate;
+    await watching;
     if (outcome !== 'ready') throw await this.explained(outcome);
     this.receipts.push(...this.shimReceipts(), ...this.statusReceipts(), ...this.cgroupReceipts(), ...this.networkReceipts());
     for (const { id, upper, host } of lowering.landings) this.receipts.push(receiptOfLanding(id, upper, exists(upper), exists(host)));
+  }
+
+  /** Begins to measure the stage, before anything can lie in it. One that can't be started leaves its receipt missing. */
+  private async startWatch(): Promise<void> {
+    const { request, facts, lowering } = this.launch;
+    const limitBytes = lowering.install.stageLimitBytes;
+    if (limitBytes === undefined || request.stage.length === 0) return;
+    const { startStageWatch } = await import('../shim/stage-watch.host.ts');
+    try {
+      this.watch = await startStageWatch({ shim: facts.shim, limitBytes, layers: request.stage.map(({ upper }) => upper) });
+    } catch (error) {
+      this.warnings.push(messageOf(error));
+      return;
+    }
+    this.receipts.push(this.watch.receipt);
+    void this.watch.over.then(() => {
+      if (this.ended) return;
+      this.limitHits.push('stage_size');
+      this.launch.control.write(encodeCommand({ do: 'quit' }));
+      this.settleExited({ kind: 'limit', limit: 'stage_size' });
+    });
   }
 
   /** Adds what bubblewrap said before it gave up. */
@@ -183,6 +208,7 @@ export class NativeSession implements Session {
   async abandon(): Promise<void> {
     await this.endTree();
     await this.launch.network?.close();
+    await this.watch?.stop();
     await this.launch.cgroup?.remove();
   }
 
@@ -365,6 +391,8 @@ export class NativeSession implements Session {
     const counters = network?.counters();
     await network?.close();
     this.settleExited({ kind: 'signal', signal: 'SIGKILL', number: 9 });
+    const watched = await this.watch?.stop();
+    if (watched !== undefined) this.receipts.push(watched);
     this.receipts.push(...receiptsAtEnd(this.facts, (text) => summariseTable(parseMountinfo(text))));
     if (this.init !== undefined) {
       // The relay ends last by itself. When it was killed, the namespace may need another moment, and its init a reminder.

@@ -62,6 +62,17 @@ void step(const char *name, uint32_t operation) {
   }
 }
 
+void progress(const char *stage, uint32_t done, uint32_t total) {
+  static int64_t last;
+  if (total < 2000 || (done != total && done % 64 != 0)) return;
+  int64_t now = clock_ns(CLOCK_MONOTONIC);
+  if (done != total && now - last < 100000000) return;
+  last = now;
+  char line[96];
+  int n = snprintf(line, sizeof line, "{\"event\":\"progress\",\"stage\":\"%s\",\"done\":%u,\"total\":%u}\n", stage, done, total);
+  say(line, (size_t)n);
+}
+
 void pause_at(const char *step_name) {
   if (pause_count == MAX_PAUSES) tree_stop(TREE_EXIT_USAGE, "more than %d pauses", MAX_PAUSES);
   snprintf(pauses[pause_count++], sizeof pauses[0], "%.63s", step_name);
@@ -87,6 +98,30 @@ static void add_restored(struct plan *plan, struct bytes *out) {
     if (same_time(st.st_ctim, o->before.ctime) || !same_facts(&o->before, &st, true) || !is_preimage(parent, name, &o->before)) continue;
     if (fstatat(parent, name, &after, AT_SYMLINK_NOFOLLOW) != 0 || !same_time(st.st_ctim, after.st_ctim)) continue;
     int n = snprintf(part, sizeof part, "%s[%u,%lld,%ld]", comma, i, (long long)st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
+    bytes_add(out, part, (size_t)n);
+    comma = ",";
+  }
+  forget_parent();
+  bytes_add(out, "]", 1);
+  trouble = first;
+}
+
+/* What was brought into the tree and is to be known again: [operation, seconds, nanoseconds, inode, device] of those that ask for it. */
+static void add_told(struct plan *plan, struct bytes *out) {
+  struct trouble first = trouble;
+  char part[160];
+  const char *comma = "";
+  bytes_add(out, ",\"told\":[", 9);
+  forget_parent();
+  for (uint32_t i = 0; i < plan->operation_count; i++) {
+    struct operation *o = &plan->operations[i];
+    struct stat st;
+    if ((o->flags & FLAG_TELL) == 0 || o->kind == OP_DELETE) continue;
+    int parent = open_parent(plan, i);
+    if (parent < 0 || fstatat(parent, last_name(o->path), &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (o->kind != OP_ATTRIBUTES && st.st_ino != o->new_ino) continue;
+    int n = snprintf(part, sizeof part, "%s[%u,%lld,%ld,\"%llu\",\"%llu\"]", comma, i, (long long)st.st_ctim.tv_sec, st.st_ctim.tv_nsec,
+                     (unsigned long long)st.st_ino, (unsigned long long)dev_of(&st));
     bytes_add(out, part, (size_t)n);
     comma = ",";
   }
@@ -129,7 +164,9 @@ void answer(struct plan *plan, const char *result, uint32_t stuck, bool with_tro
     n = snprintf(part, sizeof part, "%s\"%llu\"", i ? "," : "", (unsigned long long)ino);
     bytes_add(&out, part, (size_t)n);
   }
-  bytes_add(&out, "]}\n", 3);
+  bytes_add(&out, "]", 1);
+  if (!with_trouble && !settled_back && plan->roots[plan->root_count - 1].fd >= 0) add_told(plan, &out);
+  bytes_add(&out, "}\n", 2);
   say(out.at, out.used);
   free(out.at);
 }

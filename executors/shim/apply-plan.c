@@ -88,7 +88,7 @@ void read_plan(const char *path, struct plan *plan) {
   }
   close(fd);
   struct reader r = {plan->bytes, plan->bytes + plan->length};
-  if (memcmp(take(&r, 8), "PRPLAN1", 8) != 0) tree_stop(TREE_EXIT_USAGE, "%s is no plan", path);
+  if (memcmp(take(&r, 8), "PRPLAN2", 8) != 0) tree_stop(TREE_EXIT_USAGE, "%s is no plan", path);
   plan->id = take_text(&r);
   if (!plain_path(plan->id) || strchr(plan->id.at, '/') != NULL || plan->id.length > 64) tree_stop(TREE_EXIT_USAGE, "the plan's id is no name");
   plan->root_count = take_u32(&r);
@@ -98,9 +98,10 @@ void read_plan(const char *path, struct plan *plan) {
     root->path = take_text(&r);
     root->upper = take_text(&r);
     root->staging_parent = take_text(&r);
+    root->kept = take_text(&r);
     root->dev = take_u64(&r);
     root->ino = take_u64(&r);
-    root->fd = root->upper_fd = root->staging_fd = -1;
+    root->fd = root->upper_fd = root->kept_fd = root->staging_fd = -1;
   }
   plan->operation_count = take_u32(&r);
   if (plan->operation_count > plan->length / 64) tree_stop(TREE_EXIT_USAGE, "the plan's count of operations can't be true");
@@ -123,12 +124,14 @@ void read_plan(const char *path, struct plan *plan) {
     o->source_path = take_text(&r);
     bool itself = o->kind == OP_ATTRIBUTES && strcmp(o->path.at, ".") == 0; /* the root's own attributes */
     bool good = o->kind >= OP_ADD && o->kind <= OP_ATTRIBUTES && o->root < plan->root_count && (itself || plain_path(o->path)) &&
-                (o->parent_operation == NO_OPERATION || o->parent_operation < plan->operation_count) && o->source <= FROM_LINK &&
-                (o->source != FROM_LINK || o->link < i) && ((o->source != FROM_LAYER && o->source != FROM_TREE) || plain_path(o->source_path));
+                (o->parent_operation == NO_OPERATION || o->parent_operation < plan->operation_count) && o->source <= FROM_GIVEN &&
+                (o->source != FROM_LINK || o->link < i) && (o->source == FROM_NOWHERE || o->source == FROM_LINK || plain_path(o->source_path)) &&
+                (o->source < FROM_KEPT || plan->roots[o->root].kept.length > 0);
     bool wants_before = o->kind != OP_ADD, wants_after = o->kind != OP_DELETE;
     if (!good || (o->before.type != 0) != wants_before || (o->after.type != 0) != wants_after) tree_stop(TREE_EXIT_USAGE, "operation %u of the plan makes no sense", i);
     /* What must never be made, whatever the plan says. */
-    if (wants_after && (o->after.type == DT_CHR || o->after.type == DT_BLK || o->after.type == DT_SOCK || (o->after.type == DT_REG && (o->after.mode & 06000) != 0)))
+    bool restores = (o->flags & FLAG_BY_CONTENT) != 0; /* an undo brings back what was there */
+    if (wants_after && !restores && (o->after.type == DT_CHR || o->after.type == DT_BLK || o->after.type == DT_SOCK || (o->after.type == DT_REG && (o->after.mode & 06000) != 0)))
       tree_stop(TREE_EXIT_USAGE, "operation %u would make a device, a socket or a setuid file", i);
   }
   if (memcmp(take(&r, 4), "END!", 4) != 0 || r.at != r.end) tree_stop(TREE_EXIT_USAGE, "the plan doesn't end where it should");
@@ -138,6 +141,7 @@ void free_plan(struct plan *plan) {
   for (uint32_t i = 0; i < plan->root_count; i++) {
     if (plan->roots[i].fd >= 0) close(plan->roots[i].fd);
     if (plan->roots[i].upper_fd >= 0) close(plan->roots[i].upper_fd);
+    if (plan->roots[i].kept_fd >= 0) close(plan->roots[i].kept_fd);
     if (plan->roots[i].staging_fd >= 0) close(plan->roots[i].staging_fd);
   }
   free(plan->operations);

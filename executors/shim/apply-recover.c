@@ -29,7 +29,7 @@ static bool inspect(struct plan *plan, uint32_t *undone) {
         int fd = open_target(plan, i, o->before.dev, o->before.ino);
         struct stat st;
         uint32_t mode = fd >= 0 && fstat(fd, &st) == 0 ? st.st_mode & 07777 : UINT32_MAX;
-        o->done = mode == o->before.mode || mode == o->after.mode;
+        o->done = mode == o->before.mode || mode == o->after.mode || mode == writable_mode(&o->after, o->after.mode) || mode == writable_mode(&o->before, o->before.mode);
         if (fd >= 0) close(fd);
         break;
       }

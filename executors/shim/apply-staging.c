@@ -121,7 +121,7 @@ bool write_all(int fd, const unsigned char *bytes, size_t length, off_t at) {
 }
 
 /* Copies content, keeping holes, and checks that it is what was reviewed. */
-static bool copy_content(uint32_t index, int from, int to, const struct state *after) {
+bool copy_content(uint32_t index, int from, int to, const struct state *after) {
   static unsigned char chunk[CONTENT_CHUNK];
   struct stat st;
   if (fstat(from, &st) != 0) return failed_call(index, "fstat");
@@ -170,12 +170,58 @@ static bool copy_content(uint32_t index, int from, int to, const struct state *a
 /* Directories of ours stay open to us until the end; their own mode comes last. */
 static uint32_t staged_mode(const struct state *after) { return after->type == DT_DIR ? (after->mode & 01777) | 0700 : after->mode; }
 
+/* Opens the directory of the tree that holds the operation's source. */
+static int open_tree_parent(struct root *root, struct text source) {
+  char *path = strdup(source.at);
+  if (path == NULL) tree_fail("strdup", "");
+  char *slash = strrchr(path, '/');
+  if (slash != NULL) *slash = 0;
+  int parent = open_beneath(root->fd, slash == NULL ? "" : path, O_PATH | O_DIRECTORY | O_NOFOLLOW);
+  free(path);
+  return parent;
+}
+
+/* Another name of a file that the tree has and that this apply leaves as it is. */
+static bool stage_tree_link(struct root *root, struct operation *o, uint32_t index, const char *name) {
+  int parent = open_tree_parent(root, o->source_path);
+  if (parent < 0) return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? conflicts(index, "what it is another name of is no longer there") : failed_call(index, "openat2");
+  bool linked = linkat(parent, last_name(o->source_path), root->staging_fd, name, 0) == 0;
+  int error = errno;
+  close(parent);
+  errno = error;
+  if (!linked) return errno == ENOENT ? conflicts(index, "what it is another name of is no longer there") : failed_call(index, "linkat");
+  o->new_ino = inode_at(root->staging_fd, name);
+  return o->new_ino == o->after.ino ? true : conflicts(index, "what it is another name of was replaced");
+}
+
+/* The very file that an earlier apply kept. False without trouble: it can't be linked here, and has to be copied. */
+static bool stage_kept(struct root *root, struct operation *o, uint32_t index, const char *name, bool *copied) {
+  *copied = false;
+  if (linkat(root->kept_fd, o->source_path.at, root->staging_fd, name, 0) != 0) {
+    if (errno == ENOENT) return conflicts(index, "what was there before is no longer kept");
+    if (errno == EXDEV || errno == EPERM || errno == EMLINK || errno == EACCES) {
+      *copied = true;
+      return true;
+    }
+    return failed_call(index, "linkat");
+  }
+  if (!is_preimage(root->staging_fd, name, &o->after)) return conflicts(index, "what was kept of it was changed");
+  o->new_ino = inode_at(root->staging_fd, name);
+  return o->new_ino != 0 ? true : failed_call(index, "fstatat");
+}
+
 bool stage_operation(struct plan *plan, uint32_t index) {
   struct operation *o = &plan->operations[index];
   struct root *root = &plan->roots[o->root];
   if (o->kind != OP_ADD && o->kind != OP_REPLACE) return true;
   char name[16];
   staged_name(name, 'n', index);
+  if (o->source == FROM_TREE_LINK) return stage_tree_link(root, o, index, name);
+  if (o->source == FROM_KEPT) {
+    bool copied;
+    if (!stage_kept(root, o, index, name, &copied)) return false;
+    if (!copied) return true;
+  }
   if (o->source == FROM_LINK) {
     char first[16];
     staged_name(first, 'n', o->link);
@@ -186,14 +232,8 @@ bool stage_operation(struct plan *plan, uint32_t index) {
   if (o->after.type == DT_REG) {
     size_t opened = opened_up_now();
     int parent = o->source == FROM_LAYER ? open_layer_parent(root->upper_fd, o->source_path.at) : -1;
-    if (o->source == FROM_TREE) {
-      char *path = strdup(o->source_path.at);
-      if (path == NULL) tree_fail("strdup", "");
-      char *slash = strrchr(path, '/');
-      if (slash != NULL) *slash = 0;
-      parent = open_beneath(root->fd, slash == NULL ? "" : path, O_PATH | O_DIRECTORY | O_NOFOLLOW);
-      free(path);
-    }
+    if (o->source == FROM_TREE) parent = open_tree_parent(root, o->source_path);
+    if (o->source == FROM_KEPT || o->source == FROM_GIVEN) parent = dup(root->kept_fd);
     if (parent < 0) {
       failed_call(index, "open of the staged directory");
       close_again(opened);

@@ -4,6 +4,8 @@
 #include <linux/fs.h>
 #include <stdio.h>
 
+#include "closed.h"
+
 /* `moved`: our own renames may have touched the ctime (another name of the same file). */
 bool check_before(struct plan *plan, uint32_t index, bool moved) {
   struct operation *o = &plan->operations[index];
@@ -17,6 +19,11 @@ bool check_before(struct plan *plan, uint32_t index, bool moved) {
     return o->kind == OP_ADD ? true : conflicts(index, "it is no longer there");
   }
   if (o->kind == OP_ADD) return conflicts(index, "something is there now");
+  if (o->flags & FLAG_BY_CONTENT) {
+    /* A directory still has its entries here; whether it is empty is looked at when its turn comes. */
+    bool same = o->before.type == DT_DIR ? same_facts(&o->before, &st, true) : moved || is_preimage(parent, last_name(o->path), &o->before);
+    return same ? true : conflicts(index, "it is no longer as it was applied");
+  }
   return same_facts(&o->before, &st, moved) ? true : conflicts(index, "it was changed or replaced");
 }
 
@@ -44,6 +51,13 @@ bool change_attributes(struct plan *plan, uint32_t index, const struct state *fr
   int fd = open_target(plan, index, o->before.dev, o->before.ino);
   if (fd < 0) return false;
   const char *call = set_attributes(fd, from, to, (o->flags & FLAG_OWNER) != 0, to->mode);
+  /* A directory's time moves with its entries; a file's comes along. */
+  if (call == NULL && to->type == DT_REG && !same_time(from->mtime, to->mtime)) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, to->mtime};
+    if (utimensat(AT_FDCWD, path, times, 0) != 0) call = "utimensat";
+  }
   if (call != NULL) failed_call(index, call);
   close(fd);
   return call == NULL;
@@ -102,6 +116,15 @@ static bool as_staged(int fd, const char *name, const struct operation *o) {
   return (uint64_t)st.st_size == o->after.size && same_time(st.st_mtim, o->after.mtime);
 }
 
+/* A directory that its owner may not write can't be moved; its mode is of no importance any more. */
+static bool open_again(int parent, const char *name) {
+  int fd = openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return false;
+  bool opened = chmod_handle(fd, 0700) == 0;
+  close(fd);
+  return opened;
+}
+
 /* Puts one done operation back. False: something else is there now, and what was there before stays in the staging directory. */
 static bool put_back(struct plan *plan, uint32_t index) {
   struct operation *o = &plan->operations[index];
@@ -118,7 +141,8 @@ static bool put_back(struct plan *plan, uint32_t index) {
     case OP_ADD:
       /* Gone or replaced by somebody: there is nothing of ours to take back, and nothing was there before. */
       if (inode_at(parent, name) != o->new_ino) return true;
-      if (rename_two(parent, name, staging, fresh, RENAME_NOREPLACE) != 0) return errno == ENOENT;
+      if (rename_two(parent, name, staging, fresh, RENAME_NOREPLACE) != 0 && (errno != EACCES || !open_again(parent, name) || rename_two(parent, name, staging, fresh, RENAME_NOREPLACE) != 0))
+        return errno == ENOENT;
       if (as_staged(staging, fresh, o)) return true;
       /* Somebody has worked on it already: it is theirs now. */
       return rename_two(staging, fresh, parent, name, RENAME_NOREPLACE) == 0 && o->after.type == DT_DIR;

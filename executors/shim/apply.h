@@ -13,8 +13,13 @@
 #define MAX_ROOTS 16
 
 enum { OP_ADD = 1, OP_REPLACE = 2, OP_DELETE = 3, OP_ATTRIBUTES = 4 };
-enum { FLAG_OWNER = 1 };
-enum { FROM_NOWHERE = 0, FROM_LAYER = 1, FROM_TREE = 2, FROM_LINK = 3 };
+/* OWNER: set the owner too. BY_CONTENT: `before` is what an apply of ours left, told by its content and not by its ctime. TELL: the answer has its ctime. */
+enum { FLAG_OWNER = 1, FLAG_BY_CONTENT = 2, FLAG_TELL = 4 };
+/*
+ * Where the new entry comes from. LINK: another name of what an earlier operation stages. TREE_LINK: another name of a file of
+ * the tree. KEPT: the very file that an earlier apply kept. GIVEN: content that the host wrote for this apply.
+ */
+enum { FROM_NOWHERE = 0, FROM_LAYER = 1, FROM_TREE = 2, FROM_LINK = 3, FROM_TREE_LINK = 4, FROM_KEPT = 5, FROM_GIVEN = 6 };
 
 struct text {
   const char *at;
@@ -46,8 +51,9 @@ struct operation {
 
 struct root {
   struct text path, upper, staging_parent;
+  struct text kept; /* directory that KEPT and GIVEN name files of; may be empty */
   uint64_t dev, ino, mount;
-  int fd, upper_fd, staging_fd;
+  int fd, upper_fd, kept_fd, staging_fd;
   bool staging_inside; /* in the root itself, else in staging_parent */
 };
 
@@ -91,6 +97,7 @@ bool same_time(struct timespec a, struct timespec b);
 bool same_facts(const struct state *s, const struct stat *st, bool moved);
 bool directory_empty(int parent, const char *name);
 bool is_preimage(int fd, const char *name, const struct state *s); /* identity, attributes, content */
+uint32_t writable_mode(const struct state *s, uint32_t mode); /* the mode that an entry has for a moment while its attributes are set */
 /* Gives the entry that `fd` (O_PATH) names the attributes of `to`; `from` (or NULL) is what it has. NULL, or the call that failed. */
 const char *set_attributes(int fd, const struct state *from, const struct state *to, bool owner, uint32_t mode);
 
@@ -102,6 +109,8 @@ void staged_name(char out[16], char kind, uint32_t operation);
 bool make_staging(struct plan *plan, uint32_t root);
 bool find_staging(struct plan *plan, uint32_t root); /* staging_fd stays -1 when there is none */
 bool stage_operation(struct plan *plan, uint32_t index);
+/* Copies content, keeping holes, and checks that it is what the plan says. */
+bool copy_content(uint32_t index, int from, int to, const struct state *after);
 bool write_all(int fd, const unsigned char *bytes, size_t length, off_t at);
 
 /* apply-manifest.c */
@@ -128,11 +137,16 @@ bool commit_plan(struct plan *plan);
 void recover_plan(struct plan *plan);
 void clean_plan(struct plan *plan);
 
+/* apply-keep.c: what was there before, for a later undo. */
+void keep_plan(struct plan *plan, const char *directory);
+
 /* apply-answer.c: the other side of stdin and stdout. */
 bool read_line(char *line, size_t room);
 void say(const char *bytes, size_t length);
 void pause_at(const char *step);
 void step(const char *name, uint32_t operation);
+/* Tells how far a long run is, at most ten times a second. */
+void progress(const char *stage, uint32_t done, uint32_t total);
 /* `settled_back`: the tree is as before. */
 void answer(struct plan *plan, const char *result, uint32_t stuck, bool with_trouble, bool settled_back);
 

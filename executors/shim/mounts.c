@@ -61,6 +61,8 @@ void make_overlay(const char *target, unsigned flags, const char *upper, const c
     if (set_string(fs, "upperdir", short_path(upper, room)) != 0) fail("fsconfig upperdir", upper);
     if (set_string(fs, "workdir", short_path(work, room)) != 0) fail("fsconfig workdir", work);
   }
+  /* As root a directory of the lower layer can be renamed: the layer says where it was. A kernel that can't do so says EXDEV then. */
+  if (upper[0] != 0 && !(flags & MOUNT_USERXATTR)) (void)set_string(fs, "redirect_dir", "on");
   if ((flags & MOUNT_USERXATTR) && syscall(NR_FSCONFIG, fs, SET_FLAG, "userxattr", NULL, 0) != 0) fail("fsconfig userxattr", target);
   if ((flags & MOUNT_FOLLOW) && set_string(fs, "redirect_dir", "follow") != 0) fail("fsconfig redirect_dir", target);
   if (syscall(NR_FSCONFIG, fs, CMD_CREATE, NULL, NULL, 0) != 0) fail("mount overlay", target);

@@ -229,3 +229,21 @@ export function receiptsAtEnd(facts: ReadonlyMap<string, FactFrame>, table: (mou
   if (processes !== undefined) receipts.push(shimReceipt('end.processes', processes.from, Number(processes.bytes.toString('utf8')), 'end'));
   return receipts;
 }
+
+/** What `shim watch` says: one line of JSON. Undefined for anything else. */
+export function parseWatchLine(line: string): { readonly event: 'watching'; readonly limit: number } | { readonly event: 'over' | 'ended' } | undefined {
+  if (/^\{"event":"over","used":[0-9]+\}$/.test(line)) return { event: 'over' };
+  if (/^\{"event":"ended","peak":[0-9]+\}$/.test(line)) return { event: 'ended' };
+  const limit = /^\{"event":"watching","limit":([0-9]+),"used":[0-9]+\}$/.exec(line)?.[1];
+  return limit === undefined ? undefined : { event: 'watching', limit: Number(limit) };
+}
+
+/** The limit that the watch of the stage has, in bytes. */
+export function receiptOfWatch(limitBytes: number): Receipt {
+  return shimReceipt('watch.stage_bytes', 'shim watch, after its first measure of the layers', limitBytes);
+}
+
+/** The watch measured the layers once more when everything else was over. */
+export function receiptOfWatchEnd(): Receipt {
+  return shimReceipt('end.watch', 'shim watch, after its last measure of the layers', 'watched to the end', 'end');
+}

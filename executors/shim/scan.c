@@ -125,6 +125,8 @@ static void read_xattrs(int fd, int parent, const char *name, struct facts *f, s
       kept = plain_name;
       mark = 0;
     }
+    /* Marks of the tree itself: the overlay showed them to nobody, so they are no part of a change. */
+    if (m == NULL && strncmp(at, scan_prefix, scan_prefix_length) == 0) continue;
     if (!mark && !xattr_matters(kept)) continue;
     ssize_t got = fd >= 0 ? fgetxattr(fd, at, value, XATTR_ROOM) : lgetxattr(path, at, value, XATTR_ROOM);
     if (got < 0) {

@@ -247,5 +247,6 @@ int cmd_walk(int argc, char **argv);
 int cmd_scan(int argc, char **argv);
 int cmd_apply(int argc, char **argv);
 int cmd_layer(int argc, char **argv);
+int cmd_watch(int argc, char **argv);
 
 #endif

@@ -203,13 +203,15 @@ function draftResources({ permissions: { resources } }: EffectiveJob, capabiliti
   if (limits.memoryBytes !== undefined) (capabilities.limits.memory ? controls : missing).push('memory_limit');
   if (limits.swapBytes !== undefined && !capabilities.limits.swap) missing.push('swap_limit');
   if (limits.cpus !== undefined) (capabilities.limits.cpus ? controls : missing).push('cpu_limit');
-  // No executor watches the stage while the job runs: a limit that is only found out afterwards is none.
-  if (limits.stageSizeBytes !== undefined) missing.push('stage_size');
+  if (limits.stageSizeBytes !== undefined) controls.push('stage_size');
   if (limits.wallTimeMs !== undefined) controls.push('wall_time');
   if (limits.tmpSizeBytes !== undefined) controls.push('tmp_size');
   const scope = [
     limits.memoryBytes === undefined ? 'memory unlimited' : 'memory of the whole tree',
     limits.processes === undefined ? 'processes unlimited' : `processes ${capabilities.limits.processesBy ?? 'of the whole tree'}`,
+    ...(limits.stageSizeBytes === undefined
+      ? []
+      : ['stage size by measuring the layer over and over, so a run can pass it by what it writes between two measures']),
     'open files, file size and processor time per process',
   ].join('; ');
   if (missing.length === 0) return { level: 'planned', controls, scope };

@@ -210,11 +210,30 @@ export const COMMANDS = {
       RUN_WORD,
       'Says what: --path, --include, --exclude or --all. All or nothing: one conflict refuses the whole selection and touches nothing. What is not selected stays staged.',
       'A path that your machine would run by itself (a git hook, an editor task) needs --allow-exec for that path.',
+      'What was there before is kept: `job undo` takes the apply back while its files are as applied.',
     ],
     examples: [
       ['job apply last --path src', 'only what is below src'],
+      ['job apply last --interactive', 'file by file, hunk by hunk'],
+      ['job apply last --all --dry-run', 'say what would happen'],
       ['job apply last --all', 'everything'],
       ['job apply last --all --allow-exec .husky/pre-commit', 'with a hook that you have read'],
+    ],
+  },
+  undo: {
+    group: 'Review',
+    summary: 'Take an apply back, while its files are as applied',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    completes: 'run',
+    about: [
+      RUN_WORD,
+      'Takes back the newest apply of the run, or the one that --batch names: all of it or nothing. What was applied is staged again. Repeating it does nothing.',
+    ],
+    examples: [
+      ['job undo last', ''],
+      ['job undo last --batch apply-01KC4Q8Z', 'an earlier one'],
     ],
   },
   drop: {

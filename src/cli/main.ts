@@ -21,6 +21,7 @@ const MODULES: Readonly<Record<Exclude<CommandName, 'help'>, () => Promise<Comma
   status: () => import('./commands/status.ts'),
   diff: () => import('./commands/diff.ts'),
   apply: () => import('./commands/apply.ts'),
+  undo: () => import('./commands/undo.ts'),
   drop: () => import('./commands/drop.ts'),
   ls: () => import('./commands/ls.ts'),
   logs: () => import('./commands/logs.ts'),

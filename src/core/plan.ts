@@ -34,6 +34,7 @@ export const CONTROLS = [
   'cpu_limit',
   'wall_time',
   'tmp_size',
+  'stage_size',
 ] as const;
 export type ControlId = (typeof CONTROLS)[number];
 

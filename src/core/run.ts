@@ -7,7 +7,7 @@ export const RUN_STATES = ['refused', 'recorded', 'preparing', 'gate', 'running'
 export type RunState = (typeof RUN_STATES)[number];
 export const TERMINAL_STATES: readonly RunState[] = ['refused', 'finished', 'failed', 'interrupted'];
 
-/** State of what a run staged. none: nothing to apply. applied and dropped are terminal. */
+/** State of what a run staged. none: nothing to apply. dropped is terminal; applied ends by an undo only. */
 export const STAGE_STATES = ['none', 'staged', 'partly_applied', 'applied', 'dropped'] as const;
 export type StageState = (typeof STAGE_STATES)[number];
 

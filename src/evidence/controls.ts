@@ -50,4 +50,5 @@ export const OWED: Readonly<Record<ControlId, readonly OwedReceipt[]>> = {
   cpu_limit: gate('limit.cpus'),
   wall_time: gate('wall.armed_ms'),
   tmp_size: gate('mount.tmp_size'),
+  stage_size: [...gate('watch.stage_bytes'), ...end('end.watch')],
 };

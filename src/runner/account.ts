@@ -140,7 +140,7 @@ const TREE_LIMITS: readonly (readonly [keyof ResourceLimits, ControlId | undefin
   ['processes', 'process_limit'],
   ['wallTimeMs', undefined],
   ['tmpSizeBytes', 'tmp_size'],
-  ['stageSizeBytes', undefined],
+  ['stageSizeBytes', 'stage_size'],
   ['outputKeptBytes', undefined],
 ];
 const PROCESS_LIMITS: readonly (keyof ResourceLimits)[] = ['openFiles', 'fileSizeBytes', 'cpuTimeMs'];

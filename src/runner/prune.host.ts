@@ -9,6 +9,7 @@ import { deleteCheckpoint, type CheckpointParts } from './checkpoint.host.ts';
 import { removeTree } from './run-directory.host.ts';
 import type { RunnerParts } from './runner.ts';
 import { runPaths } from './state-directory.ts';
+import { forgetPruned } from './undo-run.host.ts';
 
 export interface PruneRule {
   /** Only runs that ended before this, ms since the epoch. */
@@ -80,6 +81,7 @@ export async function prune(parts: CheckpointParts, rule: PruneRule): Promise<Pr
     parts.store.deleteRun(run.id, { staged: rule.staged });
     left.push(...(await removeRunDirectory(parts, run.id)));
   }
+  await forgetPruned(parts);
   for (const id of unknownDirectories(parts)) left.push(...(await removeRunDirectory(parts, id)));
   return { removed: runs, checkpoints, keptForStage, keptForLineage, left };
 }

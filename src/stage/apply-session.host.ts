@@ -2,9 +2,17 @@ import type { ChildProcess } from 'node:child_process';
 import { ProofrunError } from '../core/errors.ts';
 import { shimComplaint, spawnShim } from './shim-process.host.ts';
 
+/** What an operation brought, as it is in the tree at the end. Numbers of devices and inodes are decimal. */
+export interface ToldEntry {
+  readonly operation: number;
+  readonly ctime: readonly [number, number];
+  readonly ino: string;
+  readonly dev: string;
+}
+
 /** One answer of `shim apply`. */
 export interface ApplyAnswer {
-  readonly result: 'applied' | 'conflict' | 'failed' | 'stuck' | 'nothing' | 'rolled_back' | 'committed' | 'finished' | 'cleaned';
+  readonly result: 'applied' | 'conflict' | 'failed' | 'stuck' | 'nothing' | 'rolled_back' | 'committed' | 'finished' | 'cleaned' | 'kept' | 'told';
   /** The call that failed, or what differs. */
   readonly what: string;
   readonly errno: number;
@@ -13,13 +21,15 @@ export interface ApplyAnswer {
   readonly stuck: readonly number[];
   /** Operation, seconds and nanoseconds: the ctime of what was put back. */
   readonly restored: readonly (readonly [number, number, number])[];
+  /** What was brought and asked to be told (PlanOperation.tell). */
+  readonly told: readonly ToldEntry[];
   /** Per root: the staging directory lies in the root itself. */
   readonly inside: readonly boolean[];
   /** One for each operation, decimal. */
   readonly inodes: readonly string[];
 }
 
-const RESULTS: readonly string[] = ['applied', 'conflict', 'failed', 'stuck', 'nothing', 'rolled_back', 'committed', 'finished', 'cleaned'];
+const RESULTS: readonly string[] = ['applied', 'conflict', 'failed', 'stuck', 'nothing', 'rolled_back', 'committed', 'finished', 'cleaned', 'kept', 'told'];
 
 function isNumbers(value: unknown): value is number[] {
   return Array.isArray(value) && value.every((item) => typeof item === 'number');
@@ -31,6 +41,16 @@ function isStrings(value: unknown): value is string[] {
 
 function isTriples(value: unknown): value is [number, number, number][] {
   return Array.isArray(value) && value.every((item) => isNumbers(item) && item.length === 3);
+}
+
+function toldEntries(value: unknown): readonly ToldEntry[] {
+  if (!Array.isArray(value)) return [];
+  return value.flatMap((item: unknown): readonly ToldEntry[] => {
+    if (!Array.isArray(item)) return [];
+    const [operation, seconds, nanoseconds, ino, dev] = item as readonly unknown[];
+    if (!isNumbers([operation, seconds, nanoseconds]) || !isStrings([ino, dev])) return [];
+    return [{ operation: Number(operation), ctime: [Number(seconds), Number(nanoseconds)], ino: String(ino), dev: String(dev) }];
+  });
 }
 
 function protocol(line: string): ProofrunError {
@@ -59,6 +79,7 @@ function parseAnswer(line: string): ApplyAnswer {
     operation: typeof it['operation'] === 'number' ? it['operation'] : undefined,
     stuck: isNumbers(it['stuck']) ? it['stuck'] : [],
     restored: isTriples(it['restored']) ? it['restored'] : [],
+    told: toldEntries(it['told']),
     inside: it['inside'].map((value) => value !== 0),
     inodes: it['inodes'],
   };
@@ -71,7 +92,9 @@ export class ShimDied extends Error {}
 export interface ApplySession {
   readonly pid: number;
   /** Rejects with ShimDied when the process ends before it answered. */
-  request(verb: 'run' | 'recover' | 'clean', plan: string): Promise<ApplyAnswer>;
+  request(verb: 'run' | 'recover' | 'clean' | 'tell', plan: string): Promise<ApplyAnswer>;
+  /** Moves what was there before to a directory of ours, for an undo. */
+  keep(plan: string, directory: string): Promise<ApplyAnswer>;
   /** Ends the process and waits; the locks are free afterwards. */
   close(): Promise<void>;
 }
@@ -80,6 +103,15 @@ export interface SessionOptions {
   /** Steps at which the shim waits until `onPause` has settled (tests of crashes). */
   readonly pauses?: readonly string[];
   readonly onPause?: (step: string, pid: number) => void | Promise<void>;
+  /** How far a long run is. */
+  readonly onProgress?: (progress: ApplyProgress) => void;
+}
+
+export interface ApplyProgress {
+  /** Staging writes everything new beside the tree; applying brings it in. */
+  readonly stage: 'staging' | 'applying';
+  readonly done: number;
+  readonly total: number;
 }
 
 /** Starts `shim apply` and takes the locks. Throws ERR_APPLY_LOCKED at once when another process holds one. */
@@ -150,24 +182,33 @@ export async function openApplySession(shim: string, locks: readonly string[], o
     child.stdin?.write(`pause ${pause}\n`);
   }
   const pid = child.pid ?? 0;
+  const answerTo = async (text: string): Promise<ApplyAnswer> => {
+    child.stdin?.write(text);
+    for (;;) {
+      const line = await nextLine();
+      if (line === undefined) {
+        throw new ShimDied(shimComplaint(errors).text);
+      }
+      const event = parseObject(line);
+      if (event['event'] === 'pause' && typeof event['step'] === 'string') {
+        await options.onPause?.(event['step'], pid);
+        child.stdin?.write('\n');
+        continue;
+      }
+      if (event['event'] === 'progress') {
+        const { stage, done, total } = event;
+        if ((stage === 'staging' || stage === 'applying') && typeof done === 'number' && typeof total === 'number') {
+          options.onProgress?.({ stage, done, total });
+        }
+        continue;
+      }
+      return parseAnswer(line);
+    }
+  };
   return {
     pid,
-    request: async (verb, plan) => {
-      child.stdin?.write(`${verb} ${plan}\n`);
-      for (;;) {
-        const line = await nextLine();
-        if (line === undefined) {
-          throw new ShimDied(shimComplaint(errors).text);
-        }
-        const event = parseObject(line);
-        if (event['event'] === 'pause' && typeof event['step'] === 'string') {
-          await options.onPause?.(event['step'], pid);
-          child.stdin?.write('\n');
-          continue;
-        }
-        return parseAnswer(line);
-      }
-    },
+    request: async (verb, plan) => await answerTo(`${verb} ${plan}\n`),
+    keep: async (plan, directory) => await answerTo(`keep ${plan}\n${directory}\n`),
     close: async () => {
       child.stdin?.end();
       await closed;

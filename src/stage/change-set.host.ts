@@ -2,11 +2,11 @@ import { readFileSync } from 'node:fs';
 import type { AppliedPath, ChangeSet, StagedRoot } from '../core/change.ts';
 import { ProofrunError, errnoOf, messageOf } from '../core/errors.ts';
 import { bytePathOfText, decodePath, type BytePath } from './byte-path.ts';
-import { buildChanges, type StagedEntry } from './change-set.ts';
+import { buildChanges, isSameThing, type StagedEntry } from './change-set.ts';
 import type { LayerFacts } from './entry-facts.ts';
 import type { Generation } from './generations.ts';
 import { readLayerIndex } from './layer.host.ts';
-import { parseLayerListing } from './layer-reader.ts';
+import { parseLayerListing, type LayerListing } from './layer-reader.ts';
 import { DIFF_BYTES, diffLines } from './line-diff.ts';
 import { clockFellBack, type AppliedState, type RestoredState } from './preimage-check.ts';
 import { parsePreimage, type Preimage } from './preimage.ts';
@@ -39,13 +39,8 @@ export interface StageView {
   /** Parallel to `changeSet.changes`. */
   readonly entries: readonly StagedEntry[];
   readonly roots: readonly StagedRoot[];
-  /** Per root: identity now of the root itself (empty path) and of every directory above a change. */
-  readonly directories: readonly ReadonlyMap<BytePath, DirectoryIdentity>[];
-}
-
-export interface DirectoryIdentity {
-  readonly dev: bigint;
-  readonly ino: bigint;
+  /** Per root: what there is now of the root itself (empty path) and of every directory above a change. */
+  readonly directories: readonly ReadonlyMap<BytePath, LayerFacts>[];
 }
 
 /** Bytes of text that one look spends on line counts of modified files; beyond it they are null. */
@@ -63,8 +58,14 @@ function touchedIn(applied: readonly AppliedPath[], root: number): { applied: Ma
     if (touched.root !== root) continue;
     const path = decodePath(touched.path, touched.encoding);
     const identity = { dev: BigInt(touched.dev), ino: BigInt(touched.ino) };
-    if (touched.state !== 'restored') found.applied.set(path, { ...identity, state: touched.state });
-    else if (touched.ctime !== undefined) found.restored.set(path, { ...identity, ctime: { seconds: touched.ctime[0], nanoseconds: touched.ctime[1] } });
+    if (touched.state !== 'restored') {
+      found.restored.delete(path);
+      found.applied.set(path, { ...identity, state: touched.state });
+      continue;
+    }
+    found.applied.delete(path);
+    const [seconds, nanoseconds] = touched.ctime ?? [0, 0];
+    found.restored.set(path, { ...identity, ctime: { seconds, nanoseconds } });
   }
   return found;
 }
@@ -92,18 +93,57 @@ export function readContent(entry: StagedEntry, side: 'before' | 'after', root: 
   return readFileBeneath(root.upper, entry.path, facts);
 }
 
+/** Looks at a layer and at the tree that it lies over, or would lie over. */
+async function scanLayer(input: ReadStageInput, root: StagedRoot): Promise<LayerListing> {
+  const limit = input.fileLimitBytes === undefined ? [] : ['--hash-limit', String(input.fileLimitBytes)];
+  const scan = await runShim(input.shim, ['scan', root.upper, '--lower', root.root, '--markers', input.markers, ...limit]);
+  return parseLayerListing(scan.stdout);
+}
+
+function directoriesOf(listing: LayerListing): Map<BytePath, LayerFacts> {
+  return new Map(listing.entries.flatMap(({ path, before }) => (before?.type === 'directory' ? [[path, before] as const] : [])));
+}
+
+/** Counts the lines of modified texts, as far as `budget` bytes go. */
+async function countLines(found: readonly StagedEntry[], root: StagedRoot, budget: { left: number }): Promise<StagedEntry[]> {
+  const entries: StagedEntry[] = [];
+  for (const entry of found) {
+    const { before, after, change } = entry;
+    const size = Math.max(before?.size ?? 0, after?.size ?? 0);
+    const wanted = change.addedLines === null && !change.binary && before?.type === 'file' && after?.type === 'file' && size <= DIFF_BYTES;
+    if (!wanted || budget.left < size) {
+      entries.push(entry);
+      continue;
+    }
+    budget.left -= size;
+    const old = readContent(entry, 'before', root);
+    const fresh = readContent(entry, 'after', root);
+    if (old === undefined || fresh === undefined) {
+      entries.push(entry);
+      continue;
+    }
+    const diff = await diffLines(old.toString('latin1'), fresh.toString('latin1'));
+    entries.push({ ...entry, change: { ...change, addedLines: diff.added, removedLines: diff.removed } });
+  }
+  return entries;
+}
+
+function viewOf(entries: StagedEntry[], roots: readonly StagedRoot[], directories: StageView['directories']): StageView {
+  entries.sort((a, b) => compareForReview(a.change, b.change));
+  const changes = entries.map((entry) => entry.change);
+  return { changeSet: { changes, totals: totalsOf(changes) }, entries, roots, directories };
+}
+
 /**
  * Reads every staged root and compares it with the tree as it is now: exact changes with the hashes of both sides,
  * conflicts by the preimage, in the order of a review. Reads only; no link is followed. Throws ERR_STAGE_LAYER.
  */
 export async function readChangeSet(input: ReadStageInput): Promise<StageView> {
   const entries: StagedEntry[] = [];
-  const directories: Map<BytePath, DirectoryIdentity>[] = [];
-  let budget = COUNTED_BYTES;
+  const directories: Map<BytePath, LayerFacts>[] = [];
+  const budget = { left: COUNTED_BYTES };
   for (const [index, root] of input.roots.entries()) {
-    const limit = input.fileLimitBytes === undefined ? [] : ['--hash-limit', String(input.fileLimitBytes)];
-    const scan = await runShim(input.shim, ['scan', root.upper, '--lower', root.root, '--markers', input.markers, ...limit]);
-    const listing = parseLayerListing(scan.stdout);
+    const listing = await scanLayer(input, root);
     const preimage = readPreimage(root.preimage);
     const clock = { ...listing.clock, realMs: Date.now() };
     const earlier = (root.earlier ?? []).map((one): Generation => {
@@ -124,29 +164,43 @@ export async function readChangeSet(input: ReadStageInput): Promise<StageView> {
       ownership: input.markers === 'trusted' ? 'compare' : 'ignore',
       executes: (path) => input.executes(path, index),
     });
-    directories.push(
-      new Map(listing.entries.flatMap(({ path, before }) => (before?.type === 'directory' ? [[path, { dev: before.dev, ino: before.ino }] as const] : []))),
-    );
-    for (const entry of found) {
-      const { before, after, change } = entry;
-      const size = Math.max(before?.size ?? 0, after?.size ?? 0);
-      const wanted = change.addedLines === null && !change.binary && before?.type === 'file' && after?.type === 'file' && size <= DIFF_BYTES;
-      if (!wanted || budget < size) {
-        entries.push(entry);
-        continue;
-      }
-      budget -= size;
-      const old = readContent(entry, 'before', root);
-      const fresh = readContent(entry, 'after', root);
-      if (old === undefined || fresh === undefined) {
-        entries.push(entry);
-        continue;
-      }
-      const diff = await diffLines(old.toString('latin1'), fresh.toString('latin1'));
-      entries.push({ ...entry, change: { ...change, addedLines: diff.added, removedLines: diff.removed } });
-    }
+    directories.push(directoriesOf(listing));
+    entries.push(...(await countLines(found, root, budget)));
   }
-  entries.sort((a, b) => compareForReview(a.change, b.change));
-  const changes = entries.map((entry) => entry.change);
-  return { changeSet: { changes, totals: totalsOf(changes) }, entries, roots: input.roots, directories };
+  return viewOf(entries, input.roots, directories);
+}
+
+/**
+ * What the stage of the workspace (the first root) would change in another directory. A path is in conflict where that directory has
+ * something else than the workspace, or where the workspace itself is no longer what the run saw. Throws ERR_STAGE_LAYER.
+ */
+export async function readTargetSet(input: ReadStageInput, target: string): Promise<StageView> {
+  const [workspace] = input.roots;
+  if (workspace === undefined) return viewOf([], [], []);
+  const seen = await readChangeSet({ ...input, roots: [workspace] });
+  const conflicts = new Set(
+    seen.entries.flatMap(({ change, path, from }) => (change.conflict === undefined ? [] : [path, ...(from === undefined ? [] : [from])])),
+  );
+  const here = new Map((await scanLayer(input, workspace)).entries.map(({ path, before }) => [path, before]));
+  const root: StagedRoot = { ...workspace, root: target };
+  const listing = await scanLayer(input, root);
+  const found = buildChanges({
+    root: 0,
+    rootPath: target,
+    entries: listing.entries,
+    preimage: readPreimage(workspace.preimage),
+    hidden: [],
+    applied: new Map(),
+    restored: new Map(),
+    clockFellBack: false,
+    ownership: input.markers === 'trusted' ? 'compare' : 'ignore',
+    executes: (path) => input.executes(path, 0),
+    judge: (path, before, attributesOnly) => {
+      const expected = here.get(path);
+      if (conflicts.has(path)) return 'the workspace itself changed here since the run began';
+      if (!isSameThing(before, expected)) return 'it is not what the workspace has here';
+      return attributesOnly && before?.mode !== expected?.mode ? 'its mode is not the one that it has in the workspace' : undefined;
+    },
+  });
+  return viewOf(await countLines(found, root, { left: COUNTED_BYTES }), [root], [directoriesOf(listing)]);
 }

@@ -22,6 +22,10 @@ export interface StagedEntry {
   readonly after: LayerFacts | undefined;
   /** Where in the tree the content of `after` lies when the layer doesn't hold it. */
   readonly source: BytePath | undefined;
+  /** Another name of this file of the tree, which stays as it is. */
+  readonly linkTo?: BytePath;
+  /** Content that was made for this apply (chosen hunks, a merge): its name in the directory of such content. */
+  readonly given?: BytePath;
 }
 
 export interface ChangeSetInput {
@@ -44,6 +48,8 @@ export interface ChangeSetInput {
   readonly ownership: 'compare' | 'ignore';
   /** Why the host would run what lies at a path beneath the root. */
   readonly executes: (relativePath: string) => string | undefined;
+  /** How a path is judged instead of by the preimage: the tree is another directory than the one that the run saw. */
+  readonly judge?: (path: BytePath, before: LayerFacts | undefined, attributesOnly: boolean) => string | undefined;
 }
 
 function sameXattrs(a: LayerFacts, b: LayerFacts): boolean {
@@ -71,6 +77,11 @@ function sameAttributes(before: LayerFacts, after: LayerFacts, ownership: 'compa
     return false;
   }
   return after.type === 'symlink' || (before.mode === after.mode && sameXattrs(before, after));
+}
+
+/** Whether both sides have the same type and content; of two absences, yes. */
+export function isSameThing(a: LayerFacts | undefined, b: LayerFacts | undefined): boolean {
+  return a === undefined || b === undefined ? a === b : a.type === b.type && sameContent(a, b);
 }
 
 /** The kind of a change, or undefined when both sides are alike. mtime alone is no change. */
@@ -215,6 +226,21 @@ function spreadConflicts(drafts: readonly Draft[]): Draft[] {
   });
 }
 
+function layerFile(facts: LayerFacts): string {
+  return `${facts.dev}:${facts.ino}`;
+}
+
+/** Files of the tree that have other names in the layer and no change of their own, by the layer's file: what the job linked to. */
+function unchangedNames(entries: readonly MergedEntry[], drafts: readonly Draft[]): Map<string, { readonly path: BytePath; readonly ino: bigint }> {
+  const found = new Map<string, { readonly path: BytePath; readonly ino: bigint }>();
+  const changed = new Set(drafts.flatMap((draft) => (draft.from === undefined ? [draft.path] : [draft.path, draft.from])));
+  for (const { path, before, after, source } of entries) {
+    if (source !== undefined || after?.type !== 'file' || after.nlink < 2 || before?.type !== 'file' || changed.has(path)) continue;
+    if (!found.has(layerFile(after))) found.set(layerFile(after), { path, ino: before.ino });
+  }
+  return found;
+}
+
 /** Directories with a change directly in them. */
 function impliedDirectories(drafts: readonly Draft[]): Set<BytePath> {
   const implied = new Set<BytePath>();
@@ -240,6 +266,8 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
   const own: Generation = { run: undefined, preimage: input.preimage, hidden: input.hidden, index: input.index, clockFellBack: input.clockFellBack };
   const check = checkGenerations([own, ...(input.earlier ?? [])], { applied: input.applied, restored: input.restored, now: (path) => now.get(path) });
 
+  const judge = input.judge ?? check.conflictAt;
+
   const drafts: Draft[] = [];
   for (const entry of input.entries) {
     const { before, source } = entry;
@@ -247,16 +275,25 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
     if (input.applied.has(path)) continue;
     if (path === ROOT_PATH) {
       if (before === undefined || kindOf(before, entry.after, input.ownership) !== 'attributes') continue;
-      drafts.push({ path, from: undefined, kind: 'attributes', before, after: entry.after, source: undefined, conflict: check.conflictAtRoot(before) });
+      drafts.push({
+        path,
+        from: undefined,
+        kind: 'attributes',
+        before,
+        after: entry.after,
+        source: undefined,
+        conflict: input.judge === undefined ? check.conflictAtRoot(before) : input.judge('' as BytePath, before, true),
+      });
       continue;
     }
     // What shows through from a moved directory but was hidden was never in the job's view.
     const after = source !== undefined && check.isHidden(source) ? undefined : entry.after;
     const kind = kindOf(before, after, input.ownership);
     if (kind === undefined) continue;
-    drafts.push({ path, from: undefined, kind, before, after, source, conflict: check.conflictAt(path, before, kind === 'attributes') });
+    drafts.push({ path, from: undefined, kind, before, after, source, conflict: judge(path, before, kind === 'attributes') });
   }
   const finished = spreadConflicts(joinRenames(drafts));
+  const unchanged = unchangedNames(input.entries, finished);
   const implied = impliedDirectories(finished);
 
   return finished.map((draft) => {
@@ -299,6 +336,8 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
           }),
       ...(isImplied ? { implied: true } : {}),
     };
-    return { change, path, from, before, after, source: draft.source };
+    const linkTo = after === undefined ? undefined : unchanged.get(layerFile(after));
+    if (linkTo === undefined || (kind !== 'added' && kind !== 'renamed')) return { change, path, from, before, after, source: draft.source };
+    return { change, path, from, before, after: after === undefined ? after : { ...after, ino: linkTo.ino }, source: undefined, linkTo: linkTo.path };
   });
 }

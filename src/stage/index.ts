@@ -1,5 +1,10 @@
 export { prepareStage, findMatches, dropStage, type PreparedStage } from './stage-directory.host.ts';
 export { readChangeSet, type ReadStageInput, type StageView } from './change-set.host.ts';
 export { diffText } from './unified-diff.host.ts';
-export { selectChanges, type Selection } from './select.ts';
-export { applyChanges, recoverApply, type ApplyResult, type RecordApplied, type RecoveredApply } from './apply.host.ts';
+export { completeSelection, selectChanges, type SelectedChanges, type Selection } from './select.ts';
+export { choiceOf, hunksOf, type TakenEntry } from './choice.host.ts';
+export { applyChanges, type ApplyInput, type ApplyResult, type Choice } from './apply.host.ts';
+export { forgetKept, recoverApply, type ApplyBatch, type ApplyRecord, type RecoveredApply } from './apply-settle.host.ts';
+export { undoChanges, type UndoResult } from './undo.host.ts';
+export { keptRuns } from './ledger.host.ts';
+export type { ApplyProgress, SessionOptions } from './apply-session.host.ts';

@@ -4,18 +4,28 @@ import type { AppliedPath } from '../core/change.ts';
 import { ProofrunError, errnoOf } from '../core/errors.ts';
 
 /**
+ * apply: changes of a stage came into its roots. target: into another directory, so that the stage knows nothing of it. undo: an apply
+ * was taken back.
+ */
+export const LEDGER_PURPOSES = ['apply', 'target', 'undo'] as const;
+export type LedgerPurpose = (typeof LEDGER_PURPOSES)[number];
+
+/**
  * The record of one apply, written before anything is touched and gone when nothing is left to do.
  * planned: what happened has to be read from the tree. applied: everything was carried out, and has to be recorded.
  * restored: everything was put back, and `paths` are the ones whose ctime moved by that.
  */
 export interface ApplyLedger {
-  readonly version: 1;
+  readonly version: 2;
   readonly id: string;
   readonly run_id: string;
+  readonly purpose: LedgerPurpose;
+  /** Id of the apply that an undo takes back, else empty. */
+  readonly undoes: string;
   /** Absolute paths of the staged roots. */
   readonly roots: readonly string[];
   readonly state: 'planned' | 'applied' | 'restored';
-  /** While planned or applied one for each operation of the plan; inodes are filled in when the state is `applied`. */
+  /** While planned or applied one for each operation of the plan; identities are filled in when the state is `applied`. */
   readonly paths: readonly AppliedPath[];
   /** Inode that each operation found, decimal. */
   readonly before: readonly string[];
@@ -27,7 +37,10 @@ const ID = /^[0-9A-Z]{26}$/;
 
 /** The directory of ledgers, plans and staging in a state directory, made 0700 and checked to be one of ours. */
 export function applyDirectory(stateDirectory: string): string {
-  const path = join(stateDirectory, 'apply');
+  return ownDirectory(join(stateDirectory, 'apply'));
+}
+
+function ownDirectory(path: string): string {
   mkdirSync(path, { recursive: true, mode: 0o700 });
   const facts = lstatSync(path);
   const uid = process.getuid?.() ?? facts.uid;
@@ -35,6 +48,11 @@ export function applyDirectory(stateDirectory: string): string {
     throw new ProofrunError('ERR_STAGE_LAYER', { message: `${path} must be a directory of yours with mode 0700` });
   }
   return path;
+}
+
+/** The directory of what was there before each apply, for an undo. 0700, on the filesystem of the ledgers. */
+export function keptDirectory(stateDirectory: string): string {
+  return ownDirectory(join(stateDirectory, 'undo'));
 }
 
 export function planPath(directory: string, id: string): string {
@@ -67,6 +85,15 @@ export function savePlan(directory: string, id: string, plan: Buffer): void {
   writeNew(planPath(directory, id), plan);
 }
 
+/** Writes content that belongs to one apply; durable with its ledger, which comes later. Returns the directory. */
+export function saveGiven(directory: string, id: string, given: ReadonlyMap<string, Buffer>): string {
+  const path = join(directory, `${id}.given`);
+  mkdirSync(path, { mode: 0o700 });
+  for (const [name, content] of given) writeNew(join(path, name), content);
+  syncDirectory(path);
+  return path;
+}
+
 /** Writes a ledger atomically and durably. */
 export function saveLedger(directory: string, ledger: ApplyLedger): void {
   const path = join(directory, `${ledger.id}.json`);
@@ -75,6 +102,40 @@ export function saveLedger(directory: string, ledger: ApplyLedger): void {
   writeNew(fresh, Buffer.from(JSON.stringify(ledger)));
   renameSync(fresh, path);
   syncDirectory(directory);
+}
+
+/** Moves an apply that is over to the directory of what was kept; the ledger last. */
+export function moveLedger(directory: string, kept: string, id: string): void {
+  rmSync(join(directory, `${id}.json.new`), { force: true });
+  for (const name of [`${id}.plan`, `${id}.json`]) {
+    try {
+      renameSync(join(directory, name), join(kept, name));
+    } catch (error) {
+      if (errnoOf(error) !== 'ENOENT') throw error;
+    }
+  }
+  syncDirectory(kept);
+}
+
+/** Every apply of which something is kept, with its run. A damaged record counts as one of no run. */
+export function keptRuns(stateDirectory: string): readonly { readonly id: string; readonly runId: string }[] {
+  const kept = keptDirectory(stateDirectory);
+  return readdirSync(kept).flatMap((name) => {
+    const id = /^([0-9A-Z]{26})\.json$/.exec(name)?.[1];
+    return id === undefined ? [] : [{ id, runId: parseLedger(readFileSync(join(kept, name), 'utf8'))?.run_id ?? '' }];
+  });
+}
+
+/** What was kept of one apply; undefined when it can't be taken back any more. */
+export function loadKept(kept: string, id: string): { readonly ledger: ApplyLedger; readonly plan: Buffer } | undefined {
+  if (!ID.test(id)) return undefined;
+  try {
+    const ledger = parseLedger(readFileSync(join(kept, `${id}.json`), 'utf8'));
+    return ledger === undefined ? undefined : { ledger, plan: readFileSync(planPath(kept, id)) };
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return undefined;
+    throw error;
+  }
 }
 
 /** The plan first: a ledger without its plan is one that was never begun or is already settled. */
@@ -114,10 +175,12 @@ function parseLedger(text: string): ApplyLedger | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
   const it = value as Partial<Record<keyof ApplyLedger, unknown>>;
   const good =
-    it.version === 1 &&
+    it.version === 2 &&
     typeof it.id === 'string' &&
     ID.test(it.id) &&
     typeof it.run_id === 'string' &&
+    LEDGER_PURPOSES.some((purpose) => purpose === it.purpose) &&
+    typeof it.undoes === 'string' &&
     Array.isArray(it.roots) &&
     it.roots.every((root) => typeof root === 'string') &&
     (it.state === 'planned' || it.state === 'applied' || it.state === 'restored') &&
@@ -156,9 +219,9 @@ export function loadLedgers(directory: string): ApplyLedger[] {
 /** Plans whose ledger was never written: nothing had begun. */
 export function removeOrphanPlans(directory: string, known: ReadonlySet<string>): void {
   for (const name of readdirSync(directory)) {
-    const id = /^([0-9A-Z]{26})\.(plan|json\.new)$/.exec(name)?.[1];
+    const id = /^([0-9A-Z]{26})\.(plan|json\.new|given)$/.exec(name)?.[1];
     if (id !== undefined && !known.has(id)) {
-      rmSync(join(directory, name), { force: true });
+      rmSync(join(directory, name), { force: true, recursive: true });
     }
   }
 }

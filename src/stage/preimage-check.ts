@@ -10,7 +10,7 @@ export interface AppliedState {
   readonly ino: bigint;
 }
 
-/** The ctime that a path has because an apply of ours was rolled back. */
+/** What a path has because an apply of ours was put back or taken back. `ino` 0: nothing is there. */
 export interface RestoredState {
   readonly dev: bigint;
   readonly ino: bigint;
@@ -57,6 +57,12 @@ export function checkPreimage(context: PreimageContext): PreimageCheck {
   };
 
   const identity = (path: BytePath, now: LayerFacts | undefined): string | undefined => {
+    const back = context.restored.get(path);
+    if (back !== undefined) {
+      if (now === undefined) return back.ino === 0n ? undefined : `removed ${SINCE}`;
+      if (back.ino === 0n) return `created ${SINCE}`;
+      return back.dev === now.dev && back.ino === now.ino ? undefined : `replaced ${SINCE}`;
+    }
     const done = applied.get(path);
     if (done !== undefined) {
       if (done.state === 'absent') {
@@ -130,11 +136,13 @@ export function checkPreimage(context: PreimageContext): PreimageCheck {
     if (before === undefined || applied.has(path)) {
       return undefined;
     }
+    const restored = context.restored.get(path);
     if (before.type === 'directory') {
+      // One that came back by us has the attributes that the run knew.
+      if (restored !== undefined && compareMoments(restored.ctime, before.ctime) === 0) return undefined;
       return attributesOnly ? attributesDiffer(path, before) : undefined;
     }
-    const restored = context.restored.get(path);
-    if (restored?.dev === before.dev && restored.ino === before.ino && compareMoments(restored.ctime, before.ctime) === 0) {
+    if (restored !== undefined && compareMoments(restored.ctime, before.ctime) === 0) {
       return undefined;
     }
     if (compareMoments(before.ctime, preimage.t0) >= 0) {

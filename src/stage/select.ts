@@ -17,6 +17,8 @@ export interface Selection {
   readonly allowExec: readonly string[];
   /** Conflicting paths that may be replaced. */
   readonly overwrite: readonly string[];
+  /** Leave out what would be refused, instead of refusing all: a person picks among what can be had. */
+  readonly leaveRefused?: boolean;
 }
 
 export interface SelectedChanges {
@@ -208,6 +210,13 @@ function conflictLine(change: Change, path: string): string {
   return `conflict: ${path}   staged ${staged}   here ${here} (${conflict.reason})`;
 }
 
+function isRefused({ change, ...entry }: StagedEntry, allowed: readonly Target[], overwrite: readonly Target[]): boolean {
+  const named = (targets: readonly Target[]): boolean => targets.some((target) => isExactly(target, { change, ...entry }));
+  if (change.unappliable !== undefined) return true;
+  if (change.executes !== undefined && change.implied !== true && !named(allowed)) return true;
+  return change.conflict !== undefined && !named(overwrite);
+}
+
 function refuse(chosen: readonly StagedEntry[], allowed: readonly Target[], overwrite: readonly Target[]): void {
   const unappliable = chosen.filter((entry) => entry.change.unappliable !== undefined);
   if (unappliable.length > 0) {
@@ -239,6 +248,13 @@ function refuse(chosen: readonly StagedEntry[], allowed: readonly Target[], over
   }
 }
 
+/** Some of the changes with all that they need, and with nothing else but that: what a person picked one by one. Pure. */
+export function completeSelection(picked: readonly StagedEntry[], entries: readonly StagedEntry[], refused: ReadonlySet<StagedEntry>): SelectedChanges {
+  const chosen = new Set(picked);
+  const notes = close(chosen, entries, (entry) => refused.has(entry));
+  return { entries: entries.filter((entry) => chosen.has(entry)), notes };
+}
+
 /**
  * The changes that an apply takes, closed under what they need. Pure. Refuses the whole selection, naming every path:
  * ERR_PATH_NOT_FOUND, then ERR_STAGE_REFUSED, ERR_STAGE_EXECUTES, ERR_STAGE_CONFLICT.
@@ -255,7 +271,16 @@ export function selectChanges(entries: readonly StagedEntry[], roots: readonly S
     throw notFound(unused, entries);
   }
   const chosen = new Set(entries.filter((entry) => (everything || paths.some((target) => covers(target, entry)) || included(entry)) && !excluded(entry)));
-  const notes = close(chosen, entries, excluded);
+  const left = selection.leaveRefused === true ? [...chosen].filter((entry) => isRefused(entry, allowed, overwrite)) : [];
+  for (const entry of left) chosen.delete(entry);
+  const refused = new Set(left);
+  const notes = [
+    ...left.map((entry) => ({
+      path: shown(entry),
+      because: `it is left out: ${entry.change.unappliable ?? entry.change.conflict?.reason ?? entry.change.executes ?? ''}`,
+    })),
+    ...close(chosen, entries, (entry) => excluded(entry) || refused.has(entry)),
+  ];
   const selected = entries.filter((entry) => chosen.has(entry));
   refuse(selected, allowed, overwrite);
   return { entries: selected, notes };

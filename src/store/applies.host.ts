@@ -52,8 +52,11 @@ export interface NewApply {
 export interface ApplyEnd {
   readonly state: Exclude<ApplyState, 'open'>;
   readonly result: JsonValue;
-  /** How each path ended, and where its backup lies. Paths that are left out become `applied` when the batch is done, else `rolled_back`. */
-  readonly paths?: readonly Pick<AppliedPath, 'root' | 'path' | 'encoding' | 'state' | 'backup'>[];
+  /**
+   * How each path ended, where its backup lies, and what it is now. Paths that are left out become `applied` when the batch is done,
+   * else `rolled_back`.
+   */
+  readonly paths?: readonly (Pick<AppliedPath, 'root' | 'path' | 'encoding' | 'state' | 'backup'> & Partial<Pick<AppliedPath, 'kind' | 'after'>>)[];
   /** Only with state `done`. */
   readonly stage?: StageChange;
 }
@@ -111,9 +114,11 @@ export function finishApply(connection: Connection, applyId: string, end: ApplyE
     if (closed !== 1) throw new ProofrunError('ERR_STORE_STALE', { message: `${applyId}: is no longer open`, hint: `job status ${apply.runId}` });
     for (const path of ended) {
       connection.run(
-        'UPDATE applied_paths SET state = ?, backup = ? WHERE apply_id = ? AND root = ? AND encoding = ? AND path = ?',
+        'UPDATE applied_paths SET state = ?, backup = ?, kind = ?, after = ? WHERE apply_id = ? AND root = ? AND encoding = ? AND path = ?',
         path.state,
         path.backup,
+        path.kind,
+        path.after === null ? null : canonicalJson(path.after),
         applyId,
         path.root,
         path.encoding,
@@ -180,7 +185,9 @@ function endedPaths(planned: readonly AppliedPath[], end: ApplyEnd): readonly Ap
   const told = new Map(end.paths?.map((path) => [key(path), path]));
   return planned.map((path) => {
     const one = told.get(key(path));
-    return one === undefined ? { ...path, state: rest } : { ...path, state: one.state, backup: one.backup };
+    return one === undefined
+      ? { ...path, state: rest }
+      : { ...path, state: one.state, backup: one.backup, kind: one.kind ?? path.kind, after: one.after ?? path.after };
   });
 }
 

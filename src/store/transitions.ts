@@ -8,10 +8,10 @@ export function mayMove(from: RunState, to: RunState): boolean {
   return TERMINAL_STATES.includes(to) || ORDER.indexOf(to) > ORDER.indexOf(from);
 }
 
-/** `applied` and `dropped` are terminal; a run without a stage never gets one later. */
+/** `dropped` is terminal; what was applied is staged again when the apply is undone; a run without a stage never gets one later. */
 export function mayRestage(from: StageState, to: StageState): boolean {
-  if (from === 'staged') return to !== 'none';
-  return from === 'partly_applied' && to !== 'none' && to !== 'staged';
+  if (from === 'staged' || from === 'partly_applied') return to !== 'none';
+  return from === 'applied' && (to === 'staged' || to === 'partly_applied');
 }
 
 export function isTerminal(state: RunState): boolean {

@@ -1,4 +1,6 @@
 import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { jobCommand } from '../support/job-command.host.ts';
 import { jobLab, processesWith, runsOf, type JobLab } from '../support/job-lab.host.ts';
@@ -166,5 +168,36 @@ describeUsers('job run on a terminal (script(1) makes it)', (user) => {
     await screen.shows('a pipe');
     expect(await screen.ended).toBe(0);
     expect((await lab.job(['logs'])).stdout).toBe('a pipe\n');
+  });
+
+  onTerminal('apply --interactive takes files and hunks, and the rest stays staged', async () => {
+    const lab = jobLab(user);
+    const lines = Array.from({ length: 30 }, (_, index) => `line ${index}`);
+    lab.write('f', `${lines.join('\n')}\n`);
+    await lab.job(['run', '-q', '--', 'sh', '-ec', "sed -i 's/line 2$/first/; s/line 27/second/' f; echo a > a; echo b > b"]);
+    const screen = openScreen(lab, shellLine(lab, ['apply', 'last', '--interactive']));
+    await screen.shows('1/3  added a');
+    screen.type('y\r');
+    await screen.shows('2/3  added b');
+    screen.type('?\r');
+    await screen.shows('n leave it');
+    await screen.shows('2/3  added b');
+    screen.type('n\r');
+    await screen.shows('3/3  modified f');
+    screen.type('h\r');
+    await screen.shows('hunk 1/2');
+    screen.type('n\r');
+    await screen.shows('hunk 2/2');
+    screen.type('y\r');
+    await screen.shows('the rest stays staged');
+    expect(await screen.ended).toBe(0);
+    expect(lab.tree()).toEqual(['a', 'f']);
+    const now = lines.map((line) => (line === 'line 27' ? 'second' : line));
+    expect(readFileSync(join(lab.workspace, 'f'), 'utf8')).toBe(`${now.join('\n')}\n`);
+    // What was left is no conflict, and an undo takes the part back.
+    expect((await lab.job(['apply', 'last', '--path', 'f'])).code).toBe(0);
+    expect(readFileSync(join(lab.workspace, 'f'), 'utf8')).toContain('line 1\nfirst\n');
+    expect((await lab.job(['apply', 'last', '--all'])).stdout).toContain('nothing is left in the stage');
+    expect(lab.tree()).toEqual(['a', 'b', 'f']);
   });
 });

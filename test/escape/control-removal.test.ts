@@ -38,6 +38,7 @@ function limitsFor(capabilities: ExecutorCapabilities): ResourceLimits {
     openFiles: 512,
     wallTimeMs: 60_000,
     tmpSizeBytes: 16 << 20,
+    stageSizeBytes: 64 << 20,
     ...(capabilities.limits.memory ? { memoryBytes: 512 << 20 } : {}),
     ...(capabilities.limits.cpus ? { cpus: 2 } : {}),
   };

@@ -549,6 +549,13 @@ export const REMOVALS: readonly Removal[] = [
     alter: (install) => settings(install, 'wall', (one) => ({ ...one, milliseconds: one.milliseconds * 10 })),
     lost: ['resources'],
   },
+  { control: 'stage_size', how: 'no watch is started', alter: (install) => ({ ...install, stageLimitBytes: undefined }), lost: ['resources'] },
+  {
+    control: 'stage_size',
+    how: 'the watch has ten times the limit',
+    alter: (install) => ({ ...install, stageLimitBytes: (install.stageLimitBytes ?? 0) * 10 }),
+    lost: ['resources'],
+  },
   {
     control: 'tmp_size',
     how: '/tmp has no size',

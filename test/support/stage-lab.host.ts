@@ -61,6 +61,8 @@ export interface Outcome<T> {
   readonly value?: T;
   readonly error?: StageError;
   readonly recorded: readonly AppliedPath[][];
+  /** Ids of the applies and undos that ended. */
+  readonly batches?: readonly string[];
   /** The driver was killed, as the request asked. */
   readonly died?: true;
 }
@@ -119,7 +121,7 @@ export class StageLab {
   async request<T>(verb: StageRequest['verb'], extra: Partial<StageRequest> = {}): Promise<Outcome<T>> {
     const request = this.fill(verb, extra);
     const run: Ended = await asUser(this.user, [NODE, driver], { cwd: this.base, input: JSON.stringify(request) });
-    if (run.signal === 'SIGKILL') return { died: true, recorded: [] };
+    if (run.signal === 'SIGKILL') return { died: true, recorded: [], batches: [] };
     if (run.code !== 0) throw new Error(`the driver failed (${run.code ?? run.signal}): ${run.stderr}`);
     const outcome = JSON.parse(run.stdout) as Outcome<T>;
     for (const paths of outcome.recorded) this.applied.push(...paths);

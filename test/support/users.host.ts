@@ -1,5 +1,5 @@
 import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process';
-import { chmodSync, chownSync, lstatSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { chmodSync, chownSync, lstatSync, mkdtempSync, readdirSync, rmdirSync, unlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, test } from 'vitest';
@@ -96,14 +96,16 @@ afterAll(() => {
   for (const path of made.splice(0)) removeTree(path);
 });
 
-/** Removes a directory whose directories may have mode 0 (the work directory of an overlay has). */
+/** Removes a directory whose directories may have mode 0 (the work directory of an overlay has), and whose names may be no UTF-8. */
 export function removeTree(path: string): void {
-  const open = (directory: string): void => {
-    chmodSync(directory, 0o700);
-    for (const entry of readdirSync(directory, { withFileTypes: true })) {
-      if (entry.isDirectory()) open(join(directory, entry.name));
+  const remove = (at: Buffer): void => {
+    if (!lstatSync(at).isDirectory()) {
+      unlinkSync(at);
+      return;
     }
+    chmodSync(at, 0o700);
+    for (const name of readdirSync(at, { encoding: 'buffer' })) remove(Buffer.concat([at, Buffer.from('/'), name]));
+    rmdirSync(at);
   };
-  if (lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true) open(path);
-  rmSync(path, { recursive: true, force: true });
+  if (lstatSync(path, { throwIfNoEntry: false }) !== undefined) remove(Buffer.from(path));
 }

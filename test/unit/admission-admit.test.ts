@@ -135,7 +135,7 @@ describe('under --safe', () => {
   it.each(
     NATIVE.controls.filter(
       (control) =>
-        !['no_program', 'network_public', 'overlay_network', 'published_ports', 'proxy_offered', 'memory_limit', 'cpu_limit', 'wall_time', 'tmp_size'].includes(
+        !['no_program', 'network_public', 'overlay_network', 'published_ports', 'proxy_offered', 'memory_limit', 'cpu_limit', 'wall_time', 'tmp_size', 'stage_size'].includes(
           control,
         ),
     ),

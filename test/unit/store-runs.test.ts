@@ -163,7 +163,7 @@ describe('the stage state', () => {
     ).toMatchObject({ stageState: 'partly_applied', stagedSummary: { added: 1 } });
     store.setStageState(id, { from: ['staged', 'partly_applied'], to: 'partly_applied', events: [{ kind: 'stage.applied' }] });
     store.setStageState(id, { from: ['partly_applied'], to: 'applied', events: [{ kind: 'stage.applied' }] });
-    for (const to of STAGE_STATES) {
+    for (const to of ['none', 'applied', 'dropped'] as const) {
       expect(() => store.setStageState(id, { from: STAGE_STATES, to, events: [{ kind: 'x.y' }] })).toThrow(expect.objectContaining({ code: 'ERR_RUN_STATE' }));
     }
   });
@@ -177,9 +177,10 @@ describe('the stage state', () => {
     );
   });
 
-  it('never comes from nothing and never comes back', () => {
-    for (const from of STAGE_STATES) for (const to of STAGE_STATES) if (mayRestage(from, to)) expect(['staged', 'partly_applied']).toContain(from);
-    expect(mayRestage('partly_applied', 'staged')).toBe(false);
+  it('never comes from nothing, and comes back from an apply only', () => {
+    for (const from of STAGE_STATES) for (const to of STAGE_STATES) if (mayRestage(from, to)) expect(['staged', 'partly_applied', 'applied']).toContain(from);
+    expect(STAGE_STATES.filter((to) => mayRestage('applied', to))).toEqual(['staged', 'partly_applied']);
+    expect(STAGE_STATES.filter((to) => mayRestage('dropped', to))).toEqual([]);
   });
 });
 

@@ -13,7 +13,7 @@ import { startProgress } from '../report/progress.ts';
 /** Keeps what a run has staged; prints the id. */
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const runs = await openRuns(context);
-  const progress = startProgress('checkpoint', context, args.flags.json === true);
+  const progress = startProgress('checkpoint', context, { json: args.flags.json === true });
   let made: JsonValue;
   try {
     made = await create(args, runs, runs.find(args.words[0]));

@@ -9,7 +9,7 @@ import { startProgress } from '../report/progress.ts';
 /** Reads all of a checkpoint. ERR_CHECKPOINT_ALTERED names what differs. */
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   return await withCheckpoint(args, context, async (runs, found) => {
-    const progress = startProgress('verifying', context, args.flags.json === true);
+    const progress = startProgress('verifying', context, { json: args.flags.json === true });
     const differences = await verifyCheckpoint(runs.runner.parts, found).finally(() => {
       progress.stop();
     });

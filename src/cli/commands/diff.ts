@@ -5,6 +5,7 @@ import { diffText, readChangeSet, selectChanges, type StageView } from '../../st
 import type { ParsedArgs } from '../command.ts';
 import type { CliContext } from '../context.ts';
 import { openRuns, type OpenRuns } from '../open-runs.host.ts';
+import { page } from '../pager.host.ts';
 import { toSnake } from '../../core/case.ts';
 import { changeRows, tallyNumbers, tallyOf } from '../report/changes.ts';
 import { jsonLine } from '../report/json.ts';
@@ -18,7 +19,7 @@ import { layoutRows } from '../report/change-list.ts';
  */
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const runs = await openRuns(context);
-  const progress = startProgress('reading the stage', context, args.flags.json === true);
+  const progress = startProgress('reading the stage', context, { json: args.flags.json === true });
   try {
     const [selector, ...paths] = args.words;
     const found = runs.find(selector);
@@ -58,7 +59,7 @@ function chosen(view: StageView, paths: readonly string[], cwd: string): Wanted 
 async function writeDiff(view: StageView, wanted: Wanted, patch: boolean, context: CliContext): Promise<void> {
   const { bytes, omitted } = await diffText(view, { form: patch ? 'patch' : 'text', wanted });
   if (patch) context.stdout.write(bytes);
-  else context.stdout.write(painted(safeText(bytes, { lines: true }), paletteFor(context, 'stdout')));
+  else await page(painted(safeText(bytes, { lines: true }), paletteFor(context, 'stdout')), context);
   for (const { path, because } of omitted) context.stderr.write(`job: not in the ${patch ? 'patch' : 'diff'}: ${safeLine(path, 300)}: ${because}\n`);
 }
 

@@ -7,6 +7,7 @@ import type { StoredRun } from '../../store/index.ts';
 import type { ParsedArgs } from '../command.ts';
 import type { CliContext } from '../context.ts';
 import { openRuns, type OpenRuns } from '../open-runs.host.ts';
+import { page } from '../pager.host.ts';
 import { jsonLine, reviewJson, runJson } from '../report/json.ts';
 import { reviewMarkdown } from '../report/markdown.ts';
 import { paletteFor } from '../report/palette.ts';
@@ -25,7 +26,8 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     const format = args.flags.json === true ? 'json' : (args.flags.format ?? 'text');
     if (args.flags.review === true || format === 'markdown') {
       const input = await reviewOf(args, found, runs, context);
-      context.stdout.write(format === 'json' ? jsonLine(reviewJson(input)) : format === 'markdown' ? reviewMarkdown(input) : reviewText(input));
+      if (format === 'json') context.stdout.write(jsonLine(reviewJson(input)));
+      else await page(format === 'markdown' ? reviewMarkdown(input) : reviewText(input), context);
       return 0;
     }
     // A run that is still going has no bundle; one that is over without one is shown as it is.
@@ -50,7 +52,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
 
 async function reviewOf(args: ParsedArgs, found: StoredRun, runs: OpenRuns, context: CliContext): Promise<ReviewInput> {
   const bundle = await readRunBundle(runs.runner.parts.stateDirectory, found);
-  const progress = startProgress('reading the stage', context, args.flags.json === true);
+  const progress = startProgress('reading the stage', context, { json: args.flags.json === true });
   try {
     return {
       bundle,

@@ -12,12 +12,17 @@ const PATIENCE_MS = 1000;
 
 const NONE: Progress = { update: () => undefined, stop: () => undefined };
 
+/** Between two events of one piece of work. */
+const EVENT_MS = 250;
+
 /**
- * A line on stderr for work that lasts longer than a second; nothing without a terminal, with --json or with --quiet. The library
- * is loaded only when the second is over. The caller stops it, also when the work fails.
+ * A line on stderr for work that lasts longer than a second; nothing without a terminal. With --json the same as events, one JSON object a
+ * line on stderr: `{"event":"progress","work":"applying","done":1200,"total":10000}`. The library is loaded only when the second is over.
+ * The caller stops it, also when the work fails.
  */
-export function startProgress(label: string, context: CliContext, silent = false): Progress {
-  if (silent || !context.isTerminal.stderr) return NONE;
+export function startProgress(label: string, context: CliContext, { json }: { readonly json: boolean }): Progress {
+  if (json) return progressEvents(label, context);
+  if (!context.isTerminal.stderr) return NONE;
   let state: { done: number; total: number } = { done: 0, total: 0 };
   let draw: { readonly update: () => void; readonly stop: () => void } | undefined;
   let stopped = false;
@@ -57,5 +62,19 @@ export function startProgress(label: string, context: CliContext, silent = false
       clearTimeout(timer);
       draw?.stop();
     },
+  };
+}
+
+function progressEvents(work: string, context: CliContext): Progress {
+  const began = context.clock();
+  let last = began + PATIENCE_MS - EVENT_MS;
+  return {
+    update: (done, total) => {
+      const now = context.clock();
+      if (now - last < EVENT_MS) return;
+      last = now;
+      context.stderr.write(`${JSON.stringify({ event: 'progress', work, done, total })}\n`);
+    },
+    stop: () => undefined,
   };
 }

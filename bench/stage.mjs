@@ -1,0 +1,125 @@
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { rows } from './measure.mjs';
+
+/** Makes `argv[1]` files of a few bytes, a hundred in a directory. */
+const MAKE = `
+import os, sys
+for n in range(int(sys.argv[1])):
+    if n % 100 == 0:
+        os.makedirs("made/d%d" % (n // 100), exist_ok=True)
+    with open("made/d%d/f%d.txt" % (n // 100, n % 100), "w") as f:
+        f.write("file %d\\nof many\\n" % n)
+`;
+
+function must(argv, options) {
+  const ended = spawnSync(argv[0], argv.slice(1), { stdio: ['ignore', 'pipe', 'pipe'], encoding: 'utf8', maxBuffer: 1 << 28, ...options });
+  if (ended.status !== (options.code ?? 0)) throw new Error(`${argv.join(' ')} ended with ${ended.status ?? ended.signal}: ${ended.stderr}`);
+  return ended.stdout;
+}
+
+function timed(run) {
+  const began = process.hrtime.bigint();
+  run();
+  return Number(process.hrtime.bigint() - began) / 1e6;
+}
+
+/**
+ * Apply, undo, drop, refusal by a conflict, and review of `files` new files, against `git apply` of the same patch and `cp -a` with sync.
+ * Every arm ends on disk: git apply and cp are followed by a sync of the filesystem, as apply syncs itself.
+ */
+export function applyOf({ job, scratch, env, files, rounds }) {
+  const times = new Map();
+  const note = (name, ms) => times.set(name, [...(times.get(name) ?? []), ms]);
+  for (let round = 0; round <= rounds; round += 1) {
+    const base = join(scratch, `apply-${files}-${round}`);
+    const [workspace, git, copy] = ['workspace', 'git', 'copy'].map((name) => join(base, name));
+    for (const path of [workspace, git, copy]) mkdirSync(path, { recursive: true });
+    const here = { cwd: workspace, env: { ...env, XDG_STATE_HOME: join(base, 'state') } };
+    const stage = () => must([...job, 'run', '-q', '--', 'python3', '-c', MAKE, String(files)], here);
+    stage();
+    const patch = join(base, 'patch');
+    writeFileSync(patch, must([...job, 'diff', 'last', '--patch'], here));
+    const upper = execFileSync('find', [join(base, 'state'), '-name', 'upper', '-path', '*/stage/*'], { encoding: 'utf8' }).trim();
+    execFileSync('sync', ['-f', base]);
+    const arms = {
+      'walk of the layer (find)': () => must(['find', upper, '-printf', ''], here),
+      'review (job status --review)': () => must([...job, 'status', 'last', '--review'], here),
+      'cp -a and sync': () => {
+        must(['cp', '-a', `${upper}/.`, copy], here);
+        must(['sync', '-f', copy], here);
+      },
+      'git apply and sync': () => {
+        must(['git', 'apply', '--binary', patch], { cwd: git, env: { ...env, GIT_CEILING_DIRECTORIES: base } });
+        must(['sync', '-f', git], here);
+      },
+      'conflict refused (job apply)': () => {
+        mkdirSync(join(workspace, 'made'));
+        try {
+          must([...job, 'apply', 'last', '--all'], { ...here, code: 205 });
+        } finally {
+          rmSync(join(workspace, 'made'), { recursive: true });
+        }
+      },
+      'job apply': () => must([...job, 'apply', 'last', '--all'], here),
+      'job undo': () => must([...job, 'undo', 'last'], here),
+      'job drop': () => must([...job, 'drop', 'last'], here),
+      'job version (start alone)': () => must([...job, 'version'], here),
+    };
+    for (const [name, run] of Object.entries(arms)) {
+      const ms = timed(run);
+      if (round > 0) note(name, ms);
+    }
+    rmSync(base, { recursive: true, force: true });
+  }
+  return rows(times, 'cp -a and sync');
+}
+
+/** Does its work and says how long that took, start of Python not counted. */
+const WORK = `
+import os, subprocess, sys, time
+what = sys.argv[1]
+began = time.perf_counter()
+if what == "walk":
+    for at, _, names in os.walk("tree"):
+        for name in names:
+            os.lstat(at + "/" + name)
+elif what == "status":
+    subprocess.run(["git", "status", "--porcelain"], check=True, stdout=subprocess.DEVNULL)
+else:
+    os.makedirs("written-" + sys.argv[2], exist_ok=True)
+    for n in range(1000):
+        with open("written-%s/%d" % (sys.argv[2], n), "w") as f:
+            f.write("some bytes %d" % n)
+print((time.perf_counter() - began) * 1000)
+`;
+
+/** The same work in a job over its stage and directly. */
+export function stagedWork({ job, scratch, env, files, rounds }) {
+  const workspace = join(scratch, 'work');
+  mkdirSync(workspace, { recursive: true });
+  must(['python3', '-c', MAKE.replaceAll('made', 'tree'), String(files)], { cwd: workspace, env });
+  const git = (...words) => must(['git', '-c', 'user.name=bench', '-c', 'user.email=bench@localhost', ...words], { cwd: workspace, env });
+  git('init', '-q');
+  git('add', '-A');
+  git('commit', '-qm', 'tree');
+  const lists = [];
+  for (const what of ['walk', 'status', 'write']) {
+    const times = new Map([
+      [`${what}, direct`, []],
+      [`${what}, in a job`, []],
+    ]);
+    for (let round = 0; round <= rounds; round += 1) {
+      const words = ['python3', '-c', WORK, what, String(round)];
+      const direct = Number(must(words, { cwd: workspace, env }));
+      rmSync(join(workspace, `written-${round}`), { recursive: true, force: true });
+      const staged = Number(must([...job, 'run', '-q', '--', ...words], { cwd: workspace, env }));
+      if (round === 0) continue;
+      times.get(`${what}, direct`).push(direct);
+      times.get(`${what}, in a job`).push(staged);
+    }
+    lists.push([what, rows(times, `${what}, direct`)]);
+  }
+  return lists;
+}
