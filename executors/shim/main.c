@@ -8,7 +8,7 @@ int main(int argc, char **argv) {
     const char *name;
     int (*run)(int, char **);
   } commands[] = {
-      {"outer", cmd_outer}, {"inner", cmd_inner}, {"walk", cmd_walk}, {"scan", cmd_scan}, {"apply", cmd_apply},
+      {"outer", cmd_outer}, {"inner", cmd_inner}, {"walk", cmd_walk}, {"scan", cmd_scan}, {"apply", cmd_apply}, {"layer", cmd_layer},
   };
   if (argc >= 2 && strcmp(argv[1], "version") == 0) {
     printf("proofrun-shim protocol %d\n", PROTOCOL_VERSION);
@@ -17,6 +17,6 @@ int main(int argc, char **argv) {
   for (size_t i = 0; argc >= 2 && i < sizeof commands / sizeof commands[0]; i++) {
     if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
   }
-  fprintf(stderr, "proofrun-shim: expected outer, inner, walk, scan, apply or version; it is started by job, not by hand\n");
+  fprintf(stderr, "proofrun-shim: expected outer, inner, walk, scan, apply, layer or version; it is started by job, not by hand\n");
   return 2;
 }

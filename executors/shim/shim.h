@@ -192,5 +192,6 @@ int cmd_inner(int argc, char **argv);
 int cmd_walk(int argc, char **argv);
 int cmd_scan(int argc, char **argv);
 int cmd_apply(int argc, char **argv);
+int cmd_layer(int argc, char **argv);
 
 #endif

@@ -1,0 +1,37 @@
+import type { Readable } from 'node:stream';
+
+/** An image as an engine describes it. */
+export interface EngineImage {
+  /** `sha256:...`, the digest of its configuration: names this very image. */
+  readonly id: string;
+  readonly tags: readonly string[];
+  readonly sizeBytes: number;
+  readonly createdMs: number;
+  readonly labels: Readonly<Record<string, string>>;
+  /** `linux/amd64`. */
+  readonly platform: string;
+}
+
+export interface ImportOptions {
+  readonly repository: string;
+  readonly tag: string;
+  /** Dockerfile instructions for the configuration: `LABEL a=b`, `ENV PATH=/bin`. */
+  readonly changes: readonly string[];
+  readonly message: string;
+}
+
+/** The few calls of a container engine that transfers and image building need. Every call rejects with ERR_ENGINE. */
+export interface EngineClient {
+  /** Unpacks a tar stream in a directory of a container, started or not. The stream is destroyed when this is done. */
+  putArchive(container: string, path: string, tar: Readable): Promise<void>;
+  /** A directory of a container, started or not, as a tar stream. The caller destroys it. */
+  getArchive(container: string, path: string): Promise<Readable>;
+  /** Makes an image of a root filesystem. Resolves to its id. The stream is destroyed when this is done. */
+  importImage(tar: Readable, options: ImportOptions): Promise<string>;
+  /** Undefined: there is none of this name or id. */
+  inspectImage(name: string): Promise<EngineImage | undefined>;
+  /** Images that carry a label, whatever its value. */
+  listImages(label: string): Promise<readonly EngineImage[]>;
+  /** Takes the name away, and the image with its last name. False: there was none. */
+  removeImage(name: string): Promise<boolean>;
+}

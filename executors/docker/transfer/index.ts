@@ -1,0 +1,4 @@
+export { uploadTree, type Upload, type UploadInput } from './upload.host.ts';
+export { downloadTree, removeUnfinishedDownload, type Download, type DownloadInput } from './download.host.ts';
+export { formatManifest, parseManifest, type Manifest } from './manifest.ts';
+export { DEFAULT_LIMITS, type TransferLimits } from './limits.ts';
