@@ -7,7 +7,7 @@
 import { createHash } from 'node:crypto';
 
 /** Loaded on demand, by what the sources import. Nothing of ours is among them: it would exist twice. */
-const LAZY = { 'ajv/dist/2020.js': 'ajv', yaml: 'yaml', diff: 'diff', 'cli-progress': 'cli-progress' };
+const LAZY = { 'ajv/dist/2020.js': 'ajv', yaml: 'yaml', diff: 'diff', 'cli-progress': 'cli-progress', dockerode: 'dockerode' };
 const SCHEMA = /\/schemas\/([a-z-]+\.schema\.json)$/;
 
 /**
@@ -24,13 +24,29 @@ export const sqliteBinding = {
   },
 };
 
+/**
+ * What dockerode loads at once and only its ssh and its BuildKit need, neither of which is used: ssh2 has compiled parts, and with
+ * gRPC these are nine tenths of the code.
+ */
+const withoutUnused = {
+  name: 'without-unused',
+  setup(plugin) {
+    plugin.onResolve({ filter: /^(?:ssh2|@grpc\/grpc-js|@grpc\/proto-loader|protobufjs(?:\/.*)?)$/ }, ({ path }) => ({ path, namespace: 'unused' }));
+    plugin.onLoad({ filter: /.*/, namespace: 'unused' }, () => ({ contents: 'module.exports = {};' }));
+  },
+};
+
 /** Bundles the command. Returns [{ path, text, mode }], paths relative to dist/, the launcher last, and the inputs of all bundles. */
 export async function bundleCommand(esbuild, shared) {
   const cjs = { ...shared, bundle: true, format: 'cjs', supported: { 'dynamic-import': false }, write: false, metafile: true };
   const libraries = new Map();
   const inputs = [];
   for (const [specifier, name] of Object.entries(LAZY)) {
-    const built = await esbuild.build({ ...cjs, stdin: { contents: `module.exports = require('${specifier}');`, resolveDir: shared.absWorkingDir } });
+    const built = await esbuild.build({
+      ...cjs,
+      plugins: [withoutUnused],
+      stdin: { contents: `module.exports = require('${specifier}');`, resolveDir: shared.absWorkingDir },
+    });
     const [{ text }] = built.outputFiles;
     libraries.set(specifier, { path: `chunks/${name}-${hashOf(text)}.cjs`, text, mode: 0o644 });
     inputs.push(...Object.keys(built.metafile.inputs));

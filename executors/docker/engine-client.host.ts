@@ -79,8 +79,14 @@ export function engineClient(docker: Docker): EngineClient {
     },
     importImage: (tar, options) =>
       sending('import an image', tar, async () => {
-        const { repository, tag, changes, message } = options;
-        const answer = await docker.importImage(tar, { repo: repository, tag, message, changes: [...changes] });
+        const { repository, tag, changes, message, platform } = options;
+        const answer = await docker.importImage(tar, {
+          repo: repository,
+          tag,
+          message,
+          changes: [...changes],
+          ...(platform === undefined ? {} : { platform }),
+        });
         const parts: Buffer[] = [];
         let bytes = 0;
         for await (const part of answer as AsyncIterable<Buffer>) {
@@ -104,15 +110,6 @@ export function engineClient(docker: Docker): EngineClient {
         return (await docker.listImages({ filters: { label: [label] } })).map(imageOf);
       } catch (error) {
         throw failed('list images', error);
-      }
-    },
-    removeImage: async (name) => {
-      try {
-        await docker.getImage(name).remove();
-        return true;
-      } catch (error) {
-        if (statusOf(error) === 404) return false;
-        throw failed('remove an image', error);
       }
     },
   };

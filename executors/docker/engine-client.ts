@@ -18,6 +18,8 @@ export interface ImportOptions {
   /** Dockerfile instructions for the configuration: `LABEL a=b`, `ENV PATH=/bin`. */
   readonly changes: readonly string[];
   readonly message: string;
+  /** `linux/amd64`; undefined: the engine's own. */
+  readonly platform: string | undefined;
 }
 
 /** The few calls of a container engine that transfers and image building need. Every call rejects with ERR_ENGINE. */
@@ -32,6 +34,4 @@ export interface EngineClient {
   inspectImage(name: string): Promise<EngineImage | undefined>;
   /** Images that carry a label, whatever its value. */
   listImages(label: string): Promise<readonly EngineImage[]>;
-  /** Takes the name away, and the image with its last name. False: there was none. */
-  removeImage(name: string): Promise<boolean>;
 }

@@ -47,13 +47,13 @@ export async function buildLayer({ shim, upper, spool, tree, markers, steps }: B
     child.once('close', (code, signal) => resolve({ code, signal }));
   });
   const { stdin } = child;
-  let gone = false;
+  const taken = { broken: false };
   stdin?.on('error', () => {
     // It ended before it took all: its exit says why.
-    gone = true;
+    taken.broken = true;
   });
   for (const chunk of chunksOf(steps)) {
-    if (gone || stdin === null) break;
+    if (taken.broken || stdin === null) break;
     if (!stdin.write(chunk)) await Promise.race([once(stdin, 'drain'), ended]).catch(() => undefined);
   }
   stdin?.end();

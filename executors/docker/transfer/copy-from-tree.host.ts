@@ -48,7 +48,7 @@ export async function copyFromTree({ root, path, size, sha256, into }: CopyFromT
     const facts = fstatSync(fd);
     if (!facts.isFile() || facts.size !== size) return false;
     const hash = createHash('sha256');
-    for (let at = 0; at < size; ) {
+    for (let at = 0; at < size;) {
       const chunk = Buffer.allocUnsafe(Math.min(SMALL_FILE, size - at));
       if ((await readFully(fd, chunk, at)) < chunk.length) return false;
       hash.update(chunk);

@@ -1,5 +1,5 @@
 import { createHash, type Hash } from 'node:crypto';
-import { lstatSync, mkdirSync, renameSync, rmSync } from 'node:fs';
+import { lstatSync, mkdirSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import type { StagedRoot } from '../../../src/core/change.ts';
@@ -154,7 +154,7 @@ async function receive(input: DownloadInput, spool: Spool): Promise<Received> {
       return;
     }
     if (before?.type === 'file' && before.size === entry.size) keep(entry.size, path);
-    whole?.finish();
+    await whole?.finish();
     contents.set(path, whole?.content ?? (await spool.addPart(parts.length === 1 && parts[0] !== undefined ? Buffer.from(parts[0]) : Buffer.concat(parts))));
   };
 
@@ -224,7 +224,7 @@ async function fetchLinked(
     if (!differs(sent.entries.get(path), entry, sha256, owners)) continue;
     const file = spool.addWhole();
     if (await copyFromTree({ root: root.root, path: first, size: entry.size, sha256, into: file.append })) {
-      file.finish();
+      await file.finish();
       contents.set(first, file.content);
     } else {
       file.discard();

@@ -61,7 +61,7 @@ const MOST_ID = 2 ** 32 - 2;
 /** Reads the content of one extended header. Strict: lengths that don't add up, repeated keys, NUL in names and sparse files are faults. */
 export function parsePax(bytes: Buffer): PaxFacts {
   const values = new Map<string, string>();
-  for (let at = 0; at < bytes.length; ) {
+  for (let at = 0; at < bytes.length;) {
     const space = bytes.indexOf(0x20, at);
     const digits = space < 0 ? '' : bytes.toString('latin1', at, Math.min(space, at + 9));
     const length = /^[1-9][0-9]{0,7}$/.test(digits) ? Number(digits) : 0;

@@ -26,7 +26,7 @@ export interface Spool {
 export interface SpooledFile {
   readonly content: KeptContent;
   append(bytes: Buffer): Promise<void>;
-  finish(): void;
+  finish(): Promise<void>;
   /** Takes it away again. */
   discard(): void;
 }
@@ -69,18 +69,25 @@ export function openSpool(directory: string): Spool {
       const path = join(directory, String(own));
       const fd = openSync(path, NEW, 0o600);
       open.add(fd);
+      /** Written or left as a hole: whole units. */
       let at = 0;
+      /** The unit that isn't full yet. */
+      let carry = Buffer.alloc(0);
       const close = (): void => {
         if (open.delete(fd)) closeSync(fd);
       };
       return {
         content: { kind: 'whole', number: own },
-        append: async (bytes) => {
-          for (const [from, to] of dataRanges(bytes, at)) await writeFully(fd, bytes.subarray(from, to), at + from);
-          at += bytes.length;
+        append: async (more) => {
+          const bytes = carry.length === 0 ? more : Buffer.concat([carry, more]);
+          const whole = bytes.length - (bytes.length % HOLE);
+          for (const [from, to] of dataRanges(bytes.subarray(0, whole))) await writeFully(fd, bytes.subarray(from, to), at + from);
+          at += whole;
+          carry = Buffer.from(bytes.subarray(whole));
         },
-        finish: () => {
-          ftruncateSync(fd, at);
+        finish: async () => {
+          await writeFully(fd, carry, at);
+          ftruncateSync(fd, at + carry.length);
           close();
         },
         discard: () => {
@@ -100,24 +107,21 @@ export function openSpool(directory: string): Spool {
   };
 }
 
-/** Parts of `bytes`, which lie at `position` of a file, that aren't whole aligned units of zeros. */
-export function dataRanges(bytes: Buffer, position: number): readonly (readonly [number, number])[] {
+/** Parts of whole units that aren't zeros throughout. */
+export function dataRanges(bytes: Buffer): readonly (readonly [number, number])[] {
   const found: [number, number][] = [];
-  for (let from = 0; from < bytes.length; ) {
-    const to = Math.min(bytes.length, from + HOLE - ((position + from) % HOLE));
-    const zero = to - from === HOLE && bytes[from] === 0 && bytes[to - 1] === 0 && bytes.compare(ZEROS, 0, HOLE, from, to) === 0;
+  for (let from = 0; from < bytes.length; from += HOLE) {
+    const to = from + HOLE;
+    if (bytes[from] === 0 && bytes.compare(ZEROS, 0, HOLE, from, to) === 0) continue;
     const last = found.at(-1);
-    if (!zero) {
-      if (last?.[1] === from) last[1] = to;
-      else found.push([from, to]);
-    }
-    from = to;
+    if (last?.[1] === from) last[1] = to;
+    else found.push([from, to]);
   }
   return found;
 }
 
 async function writeFully(fd: number, bytes: Buffer, position: number): Promise<void> {
-  for (let done = 0; done < bytes.length; ) {
+  for (let done = 0; done < bytes.length;) {
     done += await new Promise<number>((resolve, reject) => {
       write(fd, bytes, done, bytes.length - done, position + done, (error, written) => (error === null ? resolve(written) : reject(error)));
     });

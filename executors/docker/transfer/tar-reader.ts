@@ -84,7 +84,7 @@ export function createTarReader(limits: TarReaderLimits): TarReader {
   };
 
   function* take(chunk: Buffer): Generator<TarEvent, void, undefined> {
-    for (let at = 0; at < chunk.length; ) {
+    for (let at = 0; at < chunk.length;) {
       if (state === 'after') {
         const rest = chunk.subarray(at);
         if (rest.some((byte) => byte !== 0)) throw new TarFault('bytes after the end of the archive');

@@ -123,11 +123,7 @@ async function* readAhead(input: UploadInput, limits: TransferLimits): AsyncGene
   }
 }
 
-async function* packed(
-  input: UploadInput,
-  entries: Map<BytePath, ManifestEntry>,
-  leftOut: Map<BytePath, string>,
-): AsyncGenerator<Buffer, void, undefined> {
+async function* packed(input: UploadInput, entries: Map<BytePath, ManifestEntry>, leftOut: Map<BytePath, string>): AsyncGenerator<Buffer, void, undefined> {
   const limits = input.limits ?? DEFAULT_LIMITS;
   /** First names of files with several. */
   const linked = new Map<string, BytePath>();
@@ -155,7 +151,8 @@ async function* packed(
       continue;
     }
     const facts = factsOf(item.facts, input.owner);
-    const header = (type: TarType, name: BytePath, size: number, link: BytePath): Buffer => encodeEntry({ ...facts, type, name, size, link, device: NO_DEVICE });
+    const header = (type: TarType, name: BytePath, size: number, link: BytePath): Buffer =>
+      encodeEntry({ ...facts, type, name, size, link, device: NO_DEVICE });
     switch (item.kind) {
       case 'directory':
         record(path, { ...facts, type: 'directory', size: 0, sha256: '', target: NONE });
@@ -223,7 +220,7 @@ async function* largeContent(fd: number, size: number, path: BytePath): AsyncGen
   };
   let next = readAt(0);
   try {
-    for (let at = 0; at < size; ) {
+    for (let at = 0; at < size;) {
       const { chunk, got } = await next;
       if (got < chunk.length) {
         throw new ProofrunError('ERR_TRANSFER_READ', {
