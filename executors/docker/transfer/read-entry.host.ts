@@ -74,7 +74,7 @@ export async function readEntry(item: WalkedItem): Promise<ReadItem> {
     if (errno === 'ENOENT') return { kind: 'gone' };
     if (errno === 'EACCES' || errno === 'EPERM') return { kind: 'left-out', path, why: "a file that can't be read" };
     if (errno === 'ELOOP' || errno === 'EINVAL' || errno === 'ENXIO' || errno === 'ENOTDIR' || errno === 'EISDIR')
-      return { kind: 'left-out', path, why: CHANGED };
+      {return { kind: 'left-out', path, why: CHANGED };}
     throw error;
   } finally {
     item.directory.release();
