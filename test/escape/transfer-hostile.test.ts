@@ -123,11 +123,17 @@ const ATTACKS: Readonly<Record<string, Attack>> = {
   },
   'a GNU long name': { bytes: () => archive({ ...file('ws/f', '../../x'), alter: (block) => block.write('L', 156) }), refused: /GNU long name/ },
   'a GNU long link': { bytes: () => archive({ ...file('ws/f', '../../x'), alter: (block) => block.write('K', 156) }), refused: /GNU long link/ },
-  'a global extended header': { bytes: () => archive({ ...file('ws/f', '11 path=/x\n'), alter: (block) => block.write('g', 156) }), refused: /global extended header/ },
+  'a global extended header': {
+    bytes: () => archive({ ...file('ws/f', '11 path=/x\n'), alter: (block) => block.write('g', 156) }),
+    refused: /global extended header/,
+  },
   'an unknown type': { bytes: () => archive({ ...file('ws/f'), alter: (block) => block.write('Q', 156) }), refused: /an entry of type "Q"/ },
   'a header of the old format': { bytes: () => archive({ ...file('ws/f'), alter: (block) => block.fill(0, 257, 265) }), refused: /not of the POSIX format/ },
   'a wrong checksum': { bytes: () => archive({ ...file('ws/f'), badChecksum: true }), refused: /checksum/ },
-  'an extended header that is a bomb': { bytes: () => archive({ ...file('ws/f'), pax: Buffer.alloc(300 << 10, 0x20) }), refused: /an extended header of more than/ },
+  'an extended header that is a bomb': {
+    bytes: () => archive({ ...file('ws/f'), pax: Buffer.alloc(300 << 10, 0x20) }),
+    refused: /an extended header of more than/,
+  },
   'an extended header of a size that is never sent': {
     bytes: () => archive({ name: 'PaxHeader', type: 'pax', size: 2 ** 32 }),
     refused: /an extended header of more than/,
@@ -139,7 +145,10 @@ const ATTACKS: Readonly<Record<string, Attack>> = {
   'an extended header at the end': { bytes: () => archive({ name: 'x', type: 'pax', content: '9 path=x\n' }), refused: /without its entry/ },
   'a record longer than its header': { bytes: () => archive({ ...file('ws/f'), pax: Buffer.from('99 path=ws/g\n') }), refused: /length is wrong/ },
   'a record of length 0': { bytes: () => archive({ ...file('ws/f'), pax: Buffer.from('0 path=ws/g\n') }), refused: /length is wrong/ },
-  'a record that eats the next': { bytes: () => archive({ ...file('ws/f'), pax: Buffer.from('6 a=b\n5 a=\n') }), refused: /without a key|length is wrong|twice/ },
+  'a record that eats the next': {
+    bytes: () => archive({ ...file('ws/f'), pax: Buffer.from('6 a=b\n5 a=\n') }),
+    refused: /without a key|length is wrong|twice/,
+  },
   'a key twice': { bytes: () => archive({ ...file('ws/f'), pax: Buffer.from('11 path=ws\n11 path=wx\n') }), refused: /path twice/ },
   'records without end': {
     bytes: () => archive({ ...file('ws/f'), pax: Object.fromEntries(Array.from({ length: 2000 }, (_, index) => [`k${index}`, 'v'])) }),
@@ -157,12 +166,18 @@ const ATTACKS: Readonly<Record<string, Attack>> = {
     refused: /more than 30 directories one in another/,
     limits: { depth: 30 },
   },
-  'a name that no directory holds': { bytes: () => archive({ ...file('x'), pax: { path: `ws/${'n'.repeat(256)}` } }), refused: /a name of more than 255 bytes/ },
+  'a name that no directory holds': {
+    bytes: () => archive({ ...file('x'), pax: { path: `ws/${'n'.repeat(256)}` } }),
+    refused: /a name of more than 255 bytes/,
+  },
   'a path that no system call takes': {
     bytes: () => archive(...paths(40).map((path) => ({ ...folder('x'), pax: { path: `ws/${path}/` } }))),
     refused: /a path of more than 4095 bytes/,
   },
-  'a target that no link holds': { bytes: () => archive({ ...symlink('ws/l', 'x'), pax: { linkpath: 't'.repeat(4096) } }), refused: /a path of more than 4095 bytes/ },
+  'a target that no link holds': {
+    bytes: () => archive({ ...symlink('ws/l', 'x'), pax: { linkpath: 't'.repeat(4096) } }),
+    refused: /a path of more than 4095 bytes/,
+  },
   'paths that fill the memory': {
     bytes: () => archive(...paths(30).map((path) => ({ ...folder('x'), pax: { path: `ws/${path}/` } }))),
     refused: /more than 32KiB of paths/,
@@ -211,7 +226,13 @@ test('links that lead anywhere are staged as links, and nothing is read or writt
   const lab = await downloadLab(directory());
   const before = lab.surroundings();
   const answer = await lab.stage(
-    archive(file('ws/old', 'old'), symlink('ws/a', lab.canary), symlink('ws/b', '../../../../etc/passwd'), symlink('ws/c', '/proc/self/fd/0'), symlink('ws/d', 'd')),
+    archive(
+      file('ws/old', 'old'),
+      symlink('ws/a', lab.canary),
+      symlink('ws/b', '../../../../etc/passwd'),
+      symlink('ws/c', '/proc/self/fd/0'),
+      symlink('ws/d', 'd'),
+    ),
   );
   expect(answer).not.toBeInstanceOf(ProofrunError);
   expect(readdirSync(lab.root.upper).sort()).toEqual(['a', 'b', 'c', 'd']);
@@ -229,7 +250,12 @@ test('devices are left out, and one that looks like a whiteout deletes nothing',
 
 test('names that look like marks of a layer are names', async () => {
   const lab = await downloadLab(directory());
-  await lab.stage(archive(file('ws/old', 'old'), file('ws/.wh.old', ''), file('ws/.wh..wh..opq', ''), { ...file('ws/x', ''), pax: { 'SCHILY.xattr.trusted.overlay.whiteout': 'y' } }));
+  await lab.stage(
+    archive(file('ws/old', 'old'), file('ws/.wh.old', ''), file('ws/.wh..wh..opq', ''), {
+      ...file('ws/x', ''),
+      pax: { 'SCHILY.xattr.trusted.overlay.whiteout': 'y' },
+    }),
+  );
   expect(readdirSync(lab.root.upper).sort()).toEqual(['.wh..wh..opq', '.wh.old', 'x']);
 });
 

@@ -47,8 +47,14 @@ b'; echo 2 > "$(printf '\\303\\251\\001')"; d=$(head -c 250 /dev/zero | tr '\\0'
   },
   'modes that keep out': { before: BEFORE, job: 'mkdir -m 0700 shut; echo in > shut/f; echo n > none; chmod 0 none; chmod 0500 shut' },
   'setuid and sticky bits': { before: BEFORE, job: 'echo s > s; chmod 4755 s; mkdir -m 1777 t' },
-  'holes and zeros': { before: 'truncate -s 5000000 sparse', job: 'printf x | dd of=sparse bs=1 seek=4000000 conv=notrunc status=none; truncate -s 9000001 other' },
-  'many files': { before: 'i=0; while [ $i -lt 300 ]; do mkdir -p d$((i%7)); echo $i > d$((i%7))/f$i; i=$((i+1)); done', job: 'rm d1/f1 d2/f2; echo x > d3/f3; echo y > d4/new' },
+  'holes and zeros': {
+    before: 'truncate -s 5000000 sparse',
+    job: 'printf x | dd of=sparse bs=1 seek=4000000 conv=notrunc status=none; truncate -s 9000001 other',
+  },
+  'many files': {
+    before: 'i=0; while [ $i -lt 300 ]; do mkdir -p d$((i%7)); echo $i > d$((i%7))/f$i; i=$((i+1)); done',
+    job: 'rm d1/f1 d2/f2; echo x > d3/f3; echo y > d4/new',
+  },
 };
 
 /** What a review would show: all of it but the times of conflicts. */

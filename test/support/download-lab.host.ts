@@ -77,7 +77,14 @@ export async function downloadLab(base: string, fill?: (workspace: string) => vo
         { objectMode: false },
       );
       try {
-        return await downloadTree({ shim: SHIM, stream, sent, root, markers: process.geteuid?.() === 0 ? 'trusted' : 'user', limits: { ...DEFAULT_LIMITS, ...limits } });
+        return await downloadTree({
+          shim: SHIM,
+          stream,
+          sent,
+          root,
+          markers: process.geteuid?.() === 0 ? 'trusted' : 'user',
+          limits: { ...DEFAULT_LIMITS, ...limits },
+        });
       } catch (error) {
         if (error instanceof ProofrunError) return error;
         throw error;
