@@ -61,9 +61,40 @@ function imageOf(image: InspectedImage): EngineImage {
   };
 }
 
+/** A container in which the volume that `container` has at `path` can be filled from the root, or `container` itself. */
+async function standIn(docker: Docker, container: string, path: string): Promise<{ readonly id: string; readonly remove: () => Promise<void> }> {
+  const facts = await docker.getContainer(container).inspect();
+  if (!facts.HostConfig.ReadonlyRootfs) return { id: facts.Id, remove: () => Promise.resolve() };
+  const volume = facts.Mounts.find(({ Type, Destination }) => Type === 'volume' && Destination === path)?.Name;
+  if (volume === undefined) throw new Error(`the root of the container is read-only, and no volume is mounted at ${path}`);
+  const made = await docker.createContainer({
+    Image: facts.Image,
+    // Never started.
+    Entrypoint: ['/'],
+    Cmd: [],
+    NetworkDisabled: true,
+    // Whoever reaps the container reaps this one as well.
+    Labels: facts.Config.Labels,
+    HostConfig: {
+      NetworkMode: 'none',
+      Mounts: [{ Type: 'volume', Source: volume, Target: path, VolumeOptions: { NoCopy: true, Labels: {}, DriverConfig: { Name: '', Options: {} } } }],
+    },
+  });
+  return { id: made.id, remove: () => made.remove({ force: true }) };
+}
+
 /** The calls over a connection that was made elsewhere. */
 export function engineClient(docker: Docker): EngineClient {
   return {
+    putTree: (container, path, tar) =>
+      sending('unpack a tree in the container', tar, async () => {
+        const { id, remove } = await standIn(docker, container, path);
+        try {
+          await docker.getContainer(id).putArchive(tar, { path: '/' });
+        } finally {
+          await remove();
+        }
+      }),
     putArchive: (container, path, tar) =>
       sending('unpack an archive in the container', tar, async () => {
         await docker.getContainer(container).putArchive(tar, { path });

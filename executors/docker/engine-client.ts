@@ -24,6 +24,12 @@ export interface ImportOptions {
 
 /** The few calls of a container engine that transfers and image building need. Every call rejects with ERR_ENGINE. */
 export interface EngineClient {
+  /**
+   * Unpacks a tar stream whose names begin with `path` (no slash before it) in the root of a container, so that they land in that directory:
+   * engines refuse a relative symlink that leads above the directory in which they unpack. Where the container's root can't be written,
+   * a container of the same image and the same volume stands in, which is never started. The stream is destroyed when this is done.
+   */
+  putTree(container: string, path: string, tar: Readable): Promise<void>;
   /** Unpacks a tar stream in a directory of a container, started or not. The stream is destroyed when this is done. */
   putArchive(container: string, path: string, tar: Readable): Promise<void>;
   /** A directory of a container, started or not, as a tar stream. The caller destroys it. */

@@ -56,6 +56,8 @@ export async function checkRootfs(file: string): Promise<RootfsFacts> {
   reader.on('entry', (_header, content, next) => {
     entries += 1;
     content.on('end', next);
+    // The reader's own error is the one that counts.
+    content.on('error', () => undefined);
     content.resume();
   });
   try {

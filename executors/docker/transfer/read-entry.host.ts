@@ -73,8 +73,9 @@ export async function readEntry(item: WalkedItem): Promise<ReadItem> {
     const errno = errnoOf(error);
     if (errno === 'ENOENT') return { kind: 'gone' };
     if (errno === 'EACCES' || errno === 'EPERM') return { kind: 'left-out', path, why: "a file that can't be read" };
-    if (errno === 'ELOOP' || errno === 'EINVAL' || errno === 'ENXIO' || errno === 'ENOTDIR' || errno === 'EISDIR')
-      {return { kind: 'left-out', path, why: CHANGED };}
+    if (errno === 'ELOOP' || errno === 'EINVAL' || errno === 'ENXIO' || errno === 'ENOTDIR' || errno === 'EISDIR') {
+      return { kind: 'left-out', path, why: CHANGED };
+    }
     throw error;
   } finally {
     item.directory.release();

@@ -18,6 +18,8 @@ export interface UploadInput {
   readonly root: string;
   /** Absolute paths that are left out, with all below them. */
   readonly hidden: readonly string[];
+  /** Directory of the archive under which the tree is put: `work/space`. Default: the archive's own root. */
+  readonly under?: string;
   /** Owner of everything at the other end. Default: each thing's own. */
   readonly owner?: { readonly uid: number; readonly gid: number };
   readonly limits?: TransferLimits;
@@ -26,7 +28,7 @@ export interface UploadInput {
 }
 
 export interface Upload {
-  /** A tar stream of the tree; its root is the entry `./`. Destroying it ends the walk. */
+  /** A tar stream of the tree; its root is the entry `./`, or `under`. Destroying it ends the walk. */
   readonly stream: Readable;
   /** What was sent: there when the stream ended. Throws before that. */
   manifest(): Manifest;
@@ -127,6 +129,7 @@ async function* packed(input: UploadInput, entries: Map<BytePath, ManifestEntry>
   const limits = input.limits ?? DEFAULT_LIMITS;
   /** First names of files with several. */
   const linked = new Map<string, BytePath>();
+  const above = input.under === undefined ? '' : bytePathOfText(`${input.under}/`);
   let bytes = 0;
   let pathBytes = 0;
 
@@ -152,11 +155,11 @@ async function* packed(input: UploadInput, entries: Map<BytePath, ManifestEntry>
     }
     const facts = factsOf(item.facts, input.owner);
     const header = (type: TarType, name: BytePath, size: number, link: BytePath): Buffer =>
-      encodeEntry({ ...facts, type, name, size, link, device: NO_DEVICE });
+      encodeEntry({ ...facts, type, name: `${above}${name}` as BytePath, size, link, device: NO_DEVICE });
     switch (item.kind) {
       case 'directory':
         record(path, { ...facts, type: 'directory', size: 0, sha256: '', target: NONE });
-        yield header('directory', path === '' ? ('./' as BytePath) : (`${path}/` as BytePath), 0, NONE);
+        yield header('directory', path === '' ? ((above === '' ? './' : '') as BytePath) : (`${path}/` as BytePath), 0, NONE);
         break;
       case 'symlink':
         record(path, { ...facts, type: 'symlink', size: 0, sha256: '', target: item.target });
@@ -174,7 +177,7 @@ async function* packed(input: UploadInput, entries: Map<BytePath, ManifestEntry>
         if (first !== undefined && known !== undefined) {
           if (item.kind === 'large') await closeFile(item.fd);
           record(path, known);
-          yield header('link', path, 0, first);
+          yield header('link', path, 0, `${above}${first}` as BytePath);
           break;
         }
         if (item.facts.nlink > 1n) linked.set(identity, path);

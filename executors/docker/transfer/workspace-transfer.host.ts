@@ -64,8 +64,8 @@ export function createWorkspaceTransfer({ shim, markers, limits }: WorkspaceTran
   const bounded = limits === undefined ? {} : { limits };
   return {
     upload: async ({ client, container, path }, root, hidden) => {
-      const up = uploadTree({ root: root.root, hidden, ...bounded });
-      await client.putArchive(container, path, up.stream);
+      const up = uploadTree({ root: root.root, hidden, under: path.slice(1), ...bounded });
+      await client.putTree(container, path, up.stream);
       const sent = up.manifest();
       writeFileSync(recordOf(root), formatManifest(sent), { mode: 0o600, flag: 'wx' });
       return {
