@@ -108,7 +108,7 @@ describe('archives', () => {
           const seen: unknown[] = [];
           const reader = extract();
           reader.on('entry', (one, stream, next) => {
-            seen.push([one.name, one.linkname, one.type, one.mode, one.uid, one.gid, one.mtime?.getTime()]);
+            seen.push([one.name, one.linkname, one.type, one.mode, one.uid, one.gid, one.mtime.getTime()]);
             stream.on('end', next);
             stream.resume();
           });

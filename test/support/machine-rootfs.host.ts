@@ -67,7 +67,7 @@ export function packMachineRootfs(archive: string, programs: readonly string[]):
         mkdirSync(join(root, dirname(folder)), { recursive: true });
         execFileSync('cp', ['-a', folder, join(root, dirname(folder))]);
         for (const unneeded of ['test', 'idlelib', 'config-3.11-x86_64-linux-gnu', '__pycache__'])
-          rmSync(join(root, folder, unneeded), { recursive: true, force: true });
+          {rmSync(join(root, folder, unneeded), { recursive: true, force: true });}
       }
       const extensions = data.map((folder) => join(folder, 'lib-dynload')).filter((folder) => existsSync(folder));
       const files = extensions.flatMap((folder) => readdirSync(folder).map((file) => join(folder, file)));

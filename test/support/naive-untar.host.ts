@@ -17,8 +17,8 @@ export async function naiveUntar(bytes: Buffer, target: string): Promise<void> {
       try {
         mkdirSync(dirname(path), { recursive: true });
         if (header.type === 'directory') mkdirSync(path, { recursive: true });
-        else if (header.type === 'symlink') symlinkSync(header.linkname ?? '', path);
-        else if (header.type === 'link') linkSync(header.linkname?.startsWith('/') === true ? header.linkname : join(target, header.linkname ?? ''), path);
+        else if (header.type === 'symlink') symlinkSync(header.linkname, path);
+        else if (header.type === 'link') linkSync((header.linkname?.startsWith('/')) ? header.linkname : join(target, header.linkname), path);
         else writeFileSync(path, Buffer.concat(chunks));
       } catch {
         // A careless program goes on.

@@ -54,7 +54,7 @@ export function useOwnEngine(): () => OwnEngine {
     engine = { docker, client: engineClient(docker), host: `unix://${socket}` };
   }, 60_000);
   afterAll(async () => {
-    if (child !== undefined && child.exitCode === null) {
+    if (child?.exitCode === null) {
       const gone = new Promise((resolve) => child?.once('exit', resolve));
       child.kill('SIGTERM');
       await gone;

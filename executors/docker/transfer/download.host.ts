@@ -1,5 +1,5 @@
 import { createHash, type Hash } from 'node:crypto';
-import { lstatSync, mkdirSync, renameSync } from 'node:fs';
+import { mkdirSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import type { StagedRoot } from '../../../src/core/change.ts';
@@ -230,9 +230,4 @@ async function fetchLinked(
       file.discard();
     }
   }
-}
-
-/** Removes what a download whose process died left beside an upper directory. Idempotent. */
-export async function removeUnfinishedDownload(shim: string, root: Pick<StagedRoot, 'upper'>): Promise<void> {
-  if (lstatSync(`${root.upper}.coming`, { throwIfNoEntry: false }) !== undefined) await dropStage({ shim, directory: `${root.upper}.coming` });
 }
