@@ -66,8 +66,9 @@ export function packMachineRootfs(archive: string, programs: readonly string[]):
       for (const folder of data) {
         mkdirSync(join(root, dirname(folder)), { recursive: true });
         execFileSync('cp', ['-a', folder, join(root, dirname(folder))]);
-        for (const unneeded of ['test', 'idlelib', 'config-3.11-x86_64-linux-gnu', '__pycache__'])
-          {rmSync(join(root, folder, unneeded), { recursive: true, force: true });}
+        for (const unneeded of ['test', 'idlelib', 'config-3.11-x86_64-linux-gnu', '__pycache__']) {
+          rmSync(join(root, folder, unneeded), { recursive: true, force: true });
+        }
       }
       const extensions = data.map((folder) => join(folder, 'lib-dynload')).filter((folder) => existsSync(folder));
       const files = extensions.flatMap((folder) => readdirSync(folder).map((file) => join(folder, file)));

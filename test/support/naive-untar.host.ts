@@ -18,7 +18,7 @@ export async function naiveUntar(bytes: Buffer, target: string): Promise<void> {
         mkdirSync(dirname(path), { recursive: true });
         if (header.type === 'directory') mkdirSync(path, { recursive: true });
         else if (header.type === 'symlink') symlinkSync(header.linkname, path);
-        else if (header.type === 'link') linkSync((header.linkname?.startsWith('/')) ? header.linkname : join(target, header.linkname), path);
+        else if (header.type === 'link') linkSync(header.linkname.startsWith('/') ? header.linkname : join(target, header.linkname), path);
         else writeFileSync(path, Buffer.concat(chunks));
       } catch {
         // A careless program goes on.
