@@ -15,7 +15,6 @@ import type {
   Session,
 } from '../../src/executor/executor.ts';
 import { locateShim } from '../shim/locate.host.ts';
-import { NativeAgentLink } from './agent-link.host.ts';
 import { beginLaunch, groupName, type Beginning } from './begin.host.ts';
 import { expectedLimits, type CgroupSupport } from './cgroup.ts';
 import { detectCgroups, joinCgroup, listCgroups } from './cgroup.host.ts';
@@ -110,7 +109,7 @@ async function launch(request: LaunchRequest, options: NativeExecutorOptions, be
 
 function networkOf(request: LaunchRequest, { install }: NativeLowering, child: ChildProcess): NativeNetwork {
   if (request.network === undefined)
-    throw new ProofrunError('ERR_LAUNCH', { message: 'the plan opens the network for chosen hosts, and nothing answers there' });
+    {throw new ProofrunError('ERR_LAUNCH', { message: 'the plan opens the network for chosen hosts, and nothing answers there' });}
   const listeners = install.operations.filter((one) => one.op === 'listener').length;
   return new NativeNetwork({ child, listeners, publish: install.published, service: request.network });
 }

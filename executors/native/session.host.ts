@@ -11,7 +11,7 @@ import type { Ending } from '../../src/core/run.ts';
 import { deriveObservations } from '../../src/evidence/index.ts';
 import type { LaunchRequest, Session, SessionClosing } from '../../src/executor/executor.ts';
 import { endingOf } from '../shim/ending.ts';
-import { encodeCommand, encodeOperation, encodeSetting, errnoName, FrameSplitter, parseFrame, PROBE, PROTOCOL_VERSION, type ShimFrame } from '../shim/protocol.ts';
+import { encodeCommand, encodeOperation, encodeSetting, errnoName, FrameSplitter, parseFrame, PROTOCOL_VERSION, type ShimFrame } from '../shim/protocol.ts';
 import { receiptsAtEnd, receiptsAtGate, refusedByKernel } from '../shim/receipts.ts';
 import type { StageWatch } from '../shim/stage-watch.host.ts';
 import type { NativeAgentLink } from './agent-link.host.ts';

@@ -6,7 +6,7 @@
  *   entry   is inner as the entrypoint of a container: it makes the command's streams itself and relays them in frames.
  *   inner   is PID 1 of the sandbox: forks the command's process, holds the gate, reaps, ends the tree.
  *   walk    records the preimage of a workspace.      scan   lists an upper layer.      apply   applies a plan.
- *   layer   merges, copies and lists layers.
+ *   layer   merges, copies and lists layers.   upper   builds an upper layer from steps (executors/docker/transfer).
  *
  * The control channel is a stream socket. A frame is: u32 little endian length of what follows, one type byte, payload.
  * Strings in payloads end with NUL; numbers are u64 little endian. executors/shim/protocol.ts is the other side.
@@ -247,6 +247,7 @@ int cmd_walk(int argc, char **argv);
 int cmd_scan(int argc, char **argv);
 int cmd_apply(int argc, char **argv);
 int cmd_layer(int argc, char **argv);
+int cmd_upper(int argc, char **argv);
 int cmd_watch(int argc, char **argv);
 
 #endif

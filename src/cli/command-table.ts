@@ -414,6 +414,30 @@ export const COMMANDS = {
     about: ['Starts nothing and changes nothing. Exits with 0 when an executor passes --safe here, else with 200.'],
     examples: [['job doctor', '']],
   },
+  'image build': {
+    group: 'Machine',
+    summary: 'Make an image on a container engine from this machine, with no registry',
+    words: '',
+    least: 0,
+    most: 0,
+    about: [
+      'Packs the static busybox of this machine with the few files and directories that a root filesystem needs, or takes an archive of one, has the engine import it, and prints its digest. The same busybox gives the same content.',
+      'DOCKER_HOST names the engine; without it the default socket is used. An archive is read from end to end before the engine sees it.',
+    ],
+    examples: [
+      ['job image build', 'proofrun-base:latest, of busybox'],
+      ['job image build --rootfs debian.tar --tag debian:12', 'of an archive'],
+    ],
+  },
+  'image ls': {
+    group: 'Machine',
+    summary: 'List the images that `job image build` made on the engine',
+    words: '',
+    least: 0,
+    most: 0,
+    about: [],
+    examples: [['job image ls', '']],
+  },
   schema: {
     group: 'Machine',
     summary: 'Print a JSON Schema, or list those that exist',

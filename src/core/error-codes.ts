@@ -44,6 +44,14 @@ export const ERRORS = {
   ERR_UPSTREAM_PROXY: { kind: 'usage', summary: 'A proxy variable of this machine can not be used; the message says what was expected.' },
   ERR_SHIM_MISSING: { kind: 'launch', summary: 'The shim is not built for this machine.' },
   ERR_SHIM_PROTOCOL: { kind: 'launch', summary: 'The shim said something that the protocol does not know.' },
+  ERR_TRANSFER_READ: { kind: 'launch', summary: 'A file of the workspace could not be sent to the engine whole.' },
+  ERR_TRANSFER_LIMIT: {
+    kind: 'limit',
+    summary: 'A tree that goes to the engine or comes back from it is beyond a limit of the transfer; nothing of it was staged.',
+  },
+  ERR_TRANSFER_STREAM: { kind: 'internal', summary: 'The tree that came back from the engine is not one that an engine sends; nothing of it was staged.' },
+  ERR_ENGINE: { kind: 'launch', summary: 'The container engine refused or failed a call; its own words are in the message.' },
+  ERR_IMAGE_SOURCE: { kind: 'usage', summary: 'The root filesystem for an image is missing, damaged or empty, or busybox is not installed.' },
   ERR_DISK_FULL: { kind: 'launch', summary: 'No space is left where the state directory lies.' },
   ERR_INTERNAL: { kind: 'internal', summary: 'A fault of Proofrun itself.' },
 } as const satisfies Record<string, ErrorRow>;

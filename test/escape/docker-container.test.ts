@@ -87,7 +87,7 @@ describe.skipIf(typeof environment === 'string')('out of a container', () => {
       await container.wait();
       const logs = (await container.logs({ stdout: true })).toString('latin1');
       for (const name of ['device_node', 'user_namespace', 'mount_namespace', 'write_root', 'write_etc', 'init_paths', 'keyctl', 'set_group'])
-        expect(logs).toContain(`${name} ok`);
+        {expect(logs).toContain(`${name} ok`);}
     } finally {
       await container.remove({ force: true });
     }
