@@ -19,8 +19,9 @@ export class AttachSplitter {
     while (this.rest.byteLength - at >= HEADER_BYTES) {
       const length = this.rest.readUInt32BE(at + 4);
       const stream = this.rest[at] ?? 0;
-      if (stream > 2 || length > LONGEST_FRAME)
+      if (stream > 2 || length > LONGEST_FRAME) {
         throw new ProofrunError('ERR_LAUNCH', { message: 'the engine sent what is no attach stream', hint: 'job doctor' });
+      }
       if (this.rest.byteLength - at - HEADER_BYTES < length) break;
       // Standard error of the container is the shim's own last words, before it has its channel.
       if (stream === STDOUT) parts.push(this.rest.subarray(at + HEADER_BYTES, at + HEADER_BYTES + length));

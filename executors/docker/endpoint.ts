@@ -48,8 +48,9 @@ export function parseHost(text: string, from: string, tls: TlsFiles | undefined)
   if (text.startsWith('ssh:')) {
     if (url.password !== '') throw unusable(`${from} holds a password`, 'ssh asks for it, or use a key');
     // ssh reads a word that begins with a dash as an option.
-    if (host === '' || host.startsWith('-') || url.username.startsWith('-'))
+    if (host === '' || host.startsWith('-') || url.username.startsWith('-')) {
       throw unusable(`${from} names no host: ${JSON.stringify(text)}`, `expected ${expected}`);
+    }
     return {
       kind: 'ssh',
       destination: url.username === '' ? host : `${decodeURIComponent(url.username)}@${host}`,

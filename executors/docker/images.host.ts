@@ -53,8 +53,9 @@ export async function pinImage(engine: Engine, reference: string, options: PinOp
   }
   await pull(engine, reference, options);
   const fetched = await findImage(engine, reference);
-  if (fetched === undefined)
+  if (fetched === undefined) {
     throw new ProofrunError('ERR_IMAGE', { message: `the engine fetched ${reference} and doesn't have it`, hint: `docker image inspect ${reference}` });
+  }
   return { reference, id: fetched.id, digests: fetched.digests };
 }
 
@@ -75,7 +76,7 @@ async function pull(engine: Engine, reference: string, { progress, environment, 
       engine.docker.modem.followProgress(
         stream,
         (error: Error | null) => {
-          if (error === null || error === undefined) resolve();
+          if (error === null) resolve();
           else reject(error);
         },
         (event: unknown) => {

@@ -16,8 +16,9 @@ export async function prepareLayers(request: LaunchRequest, facts: DockerFacts, 
   const own = (path: string): void => {
     if (facts.asRoot) chownSync(path, uid, gid);
   };
-  for (const path of [join(scratch, 'home'), plan.homeLower, plan.homeUpper, plan.homeWork, join(scratch, 'empty')])
+  for (const path of [join(scratch, 'home'), plan.homeLower, plan.homeUpper, plan.homeWork, join(scratch, 'empty')]) {
     mkdirSync(path, { mode: 0o700, recursive: true });
+  }
   for (const path of [plan.homeLower, plan.homeUpper]) {
     chmodSync(path, 0o700);
     own(path);

@@ -39,10 +39,12 @@ export function explainFailure(error: unknown, chosen: ChosenEndpoint): Obstacle
   const errno = errnoOf(error);
   const said = messageOf(error);
   if (chosen.endpoint.kind === 'unix') {
-    if (errno === 'ENOENT')
+    if (errno === 'ENOENT') {
       return { reason: `no engine listens at ${where}: there is no such socket`, remedy: 'start the engine (systemctl start docker), or set DOCKER_HOST' };
-    if (errno === 'ECONNREFUSED')
+    }
+    if (errno === 'ECONNREFUSED') {
       return { reason: `no engine listens at ${where}: the socket is there, and nobody answers`, remedy: 'systemctl restart docker' };
+    }
     if (errno === 'EACCES' || errno === 'EPERM') {
       return {
         reason: `this user may not use ${where}`,
@@ -50,13 +52,15 @@ export function explainFailure(error: unknown, chosen: ChosenEndpoint): Obstacle
       };
     }
   }
-  if (errno === 'ENOTFOUND' || errno === 'EAI_AGAIN')
+  if (errno === 'ENOTFOUND' || errno === 'EAI_AGAIN') {
     return { reason: `${where}: the host's name is not known`, remedy: 'check DOCKER_HOST, or docker context ls' };
+  }
   if (/certificate|self.signed|TLS|SSL|alert/i.test(said)) {
     return { reason: `${where}: TLS failed: ${said}`, remedy: 'check DOCKER_CERT_PATH: ca.pem, cert.pem and key.pem of this engine' };
   }
-  if (/HTTP.*HTTPS|Client sent an HTTP request/i.test(said))
+  if (/HTTP.*HTTPS|Client sent an HTTP request/i.test(said)) {
     return { reason: `${where}: the engine wants TLS`, remedy: 'set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH' };
+  }
   if (chosen.endpoint.kind === 'ssh') return { reason: `${where}: ${said}`, remedy: `try by hand: ssh ${chosen.endpoint.destination} docker version` };
   return { reason: `no engine answers at ${where}: ${said}`, remedy: 'start the engine, or set DOCKER_HOST' };
 }

@@ -99,11 +99,17 @@ function choicesFor(
   const { runtime } = job;
   if (runtime !== undefined && !asked.some((one) => one.runtimes?.some(({ name }) => name === runtime) === true || (!one.available && one.images === true))) {
     const known = [...new Set(asked.flatMap((one) => one.runtimes?.map(({ name }) => name) ?? []))];
-    return { order: [], refused: `the container runtime ${runtime} was asked for, and ${known.length === 0 ? 'no executor here has one' : `the engine has ${known.join(', ')}`}` };
+    return {
+      order: [],
+      refused: `the container runtime ${runtime} was asked for, and ${known.length === 0 ? 'no executor here has one' : `the engine has ${known.join(', ')}`}`,
+    };
   }
   const able = asked.filter((one) => (image === undefined ? one.images !== true || one.defaultImage !== undefined || !one.available : one.images === true));
   if (able.length === 0 && asked.length > 0 && image === undefined) {
-    return { order: [], refused: `the ${asked.map((one) => one.executor).join(', ')} executor needs an image, and the job names none: --image NAME, or job image build` };
+    return {
+      order: [],
+      refused: `the ${asked.map((one) => one.executor).join(', ')} executor needs an image, and the job names none: --image NAME, or job image build`,
+    };
   }
   if (able.length === 0 && image !== undefined) {
     const who = job.executor === 'auto' ? 'no executor here runs images' : `the ${job.executor} executor runs no images`;
@@ -225,7 +231,12 @@ function unavailable(
 /** Executors that are here now and could plan a dimension of this job. */
 function enforcers(job: EffectiveJob, dimension: Dimension, capabilities: readonly ExecutorCapabilities[]): readonly ExecutorId[] {
   return capabilities
-    .filter((one) => one.available && (job.image === undefined ? one.images !== true || one.defaultImage !== undefined : one.images === true) && planDimensions(job, one)[dimension].level === 'planned')
+    .filter(
+      (one) =>
+        one.available &&
+        (job.image === undefined ? one.images !== true || one.defaultImage !== undefined : one.images === true) &&
+        planDimensions(job, one)[dimension].level === 'planned',
+    )
     .map((one) => one.executor);
 }
 

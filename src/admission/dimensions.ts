@@ -90,8 +90,8 @@ function draftFileRead({ permissions: { fileRead } }: EffectiveJob, { images }: 
     images === true
       ? `the image, the workspace and what is granted; ${others}`
       : projected
-      ? 'the workspace, the system, toolchains on PATH and what is granted; other hard links of a hidden file are not covered'
-      : `everything that you can read${fileRead.deny.length > 0 ? ', less what is denied' : ''}; other hard links of a hidden file are not covered`,
+        ? 'the workspace, the system, toolchains on PATH and what is granted; other hard links of a hidden file are not covered'
+        : `everything that you can read${fileRead.deny.length > 0 ? ', less what is denied' : ''}; other hard links of a hidden file are not covered`,
   );
 }
 

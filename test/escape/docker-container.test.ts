@@ -85,8 +85,10 @@ describe.skipIf(typeof environment === 'string')('out of a container', () => {
     try {
       await container.start();
       await container.wait();
-      const logs = ((await container.logs({ stdout: true })) as unknown as Buffer).toString('latin1');
-      for (const name of ['device_node', 'user_namespace', 'mount_namespace', 'write_root', 'write_etc', 'init_paths', 'keyctl', 'set_group']) expect(logs).toContain(`${name} ok`);
+      const logs = (await container.logs({ stdout: true })).toString('latin1');
+      for (const name of ['device_node', 'user_namespace', 'mount_namespace', 'write_root', 'write_etc', 'init_paths', 'keyctl', 'set_group']) {
+        expect(logs).toContain(`${name} ok`);
+      }
     } finally {
       await container.remove({ force: true });
     }
@@ -136,7 +138,10 @@ describe.skipIf(typeof environment === 'string')('out of a container', () => {
   });
 
   test('a fork bomb meets the limit of the tree', async () => {
-    const report = await own.run(['/usr/bin/perl', '-e', 'my $n = 0; while (1) { my $p = fork; last unless defined $p; if (!$p) { sleep 60 } $n++ } print $n'], { limits: { processes: 20 } });
+    const report = await own.run(
+      ['/usr/bin/perl', '-e', 'my $n = 0; while (1) { my $p = fork; last unless defined $p; if (!$p) { sleep 60 } $n++ } print $n'],
+      { limits: { processes: 20 } },
+    );
     expect([Number(report.stdout) < 20, report.closing.limitHits]).toEqual([true, ['processes']]);
   });
 
@@ -157,7 +162,11 @@ describe.skipIf(typeof environment === 'string')('out of a container', () => {
   test('an ordinary engine user leaves no file of root behind', async () => {
     const report = await other.run(sh('mkdir -p d/e; echo x > d/e/f; rm -rf d; echo kept > kept; mkdir -p "$HOME/deep/er"; echo y > "$HOME/deep/er/z"'));
     expect(report.levels).toEqual(levelsWithout([]));
-    const { stdout } = spawnSync('find', [report.scratch, join(report.scratch, '..', 'work'), report.upper, '-uid', '0', '-not', '-name', 'scratch', '-path', '*work/*'], { encoding: 'utf8' });
+    const { stdout } = spawnSync(
+      'find',
+      [report.scratch, join(report.scratch, '..', 'work'), report.upper, '-uid', '0', '-not', '-name', 'scratch', '-path', '*work/*'],
+      { encoding: 'utf8' },
+    );
     expect(stdout).toBe('');
     expect(readFileSync(join(report.upper, 'kept'), 'utf8')).toBe('kept\n');
     expect(report.closing.discarded).toMatchObject({ files: 1 });
@@ -191,11 +200,11 @@ describe.skipIf(typeof environment === 'string')('an image that is hostile', () 
     expect(lines.slice(0, 2)).toEqual([String(lab.owner.uid), lab.workspace]);
     expect(report.stdout).not.toMatch(/evil\.so|GLIBC_TUNABLES|PATH=\/evil/);
     expect(report.ending).toEqual({ kind: 'exit', code: 0 });
-    const volumes = await docker.listVolumes();
+    const volumes: { readonly Volumes: readonly unknown[] | null } = await docker.listVolumes();
     expect(volumes.Volumes ?? []).toEqual([]);
   });
 
-  test('its shell and its loader lie, and every receipt is still the kernel\'s', async () => {
+  test("its shell and its loader lie, and every receipt is still the kernel's", async () => {
     const docker = engineClient();
     const tag = `lying-${randomBytes(4).toString('hex')}`;
     const maker = await docker.createContainer({

@@ -14,8 +14,10 @@ describe.skipIf(typeof environment === 'string')('channels and runtimes of a con
     lab = new DockerLab(rootAndOrdinary().ordinary);
   });
 
-  test('over the container\'s own input and output the evidence is the same, and output is byte for byte', async () => {
-    const report = await lab.run(['/usr/bin/perl', '-e', 'print map { chr } 0..255 for 1..3000; print STDERR "apart"; exit 9'], { executor: { channel: 'attach' } });
+  test("over the container's own input and output the evidence is the same, and output is byte for byte", async () => {
+    const report = await lab.run(['/usr/bin/perl', '-e', 'print map { chr } 0..255 for 1..3000; print STDERR "apart"; exit 9'], {
+      executor: { channel: 'attach' },
+    });
     expect(report.unmet).toEqual([]);
     expect(report.levels).toEqual(levelsWithout([]));
     expect([report.ending, report.stderr]).toEqual([{ kind: 'exit', code: 9 }, 'apart']);
@@ -35,12 +37,22 @@ describe.skipIf(typeof environment === 'string')('channels and runtimes of a con
   test('runsc: a plan under --safe says what can not be proven, and by whom', async () => {
     const capabilities = await lab.capabilities();
     if (capabilities.runtimes?.some(({ name }) => name === 'runsc') !== true) throw new Error('the test engine has no runsc');
-    const job = { ...effectiveJob({ argv: ['/bin/true'], workspace: lab.workspace, home: lab.home, mode: 'safe' }), executor: 'docker' as const, runtime: 'runsc' };
+    const job = {
+      ...effectiveJob({ argv: ['/bin/true'], workspace: lab.workspace, home: lab.home, mode: 'safe' }),
+      executor: 'docker' as const,
+      runtime: 'runsc',
+    };
     const admission = admit(job, [capabilities]);
     if (admission.kind !== 'refused') throw new Error('admitted');
     const row = admission.refusal.rows.find(({ dimension }) => dimension === 'subprocess');
-    expect(row).toMatchObject({ planned: 'unsupported', missing: expect.stringMatching(/no new privs.*runsc has a kernel of its own in user space/) as string });
-    expect(admit({ ...job, runtime: 'nosuch' }, [capabilities])).toMatchObject({ kind: 'refused', refusal: { reason: expect.stringMatching(/runtime nosuch was asked for, and the engine has/) as string } });
+    expect(row).toMatchObject({
+      planned: 'unsupported',
+      missing: expect.stringMatching(/no new privs.*runsc has a kernel of its own in user space/) as string,
+    });
+    expect(admit({ ...job, runtime: 'nosuch' }, [capabilities])).toMatchObject({
+      kind: 'refused',
+      refusal: { reason: expect.stringMatching(/runtime nosuch was asked for, and the engine has/) as string },
+    });
   });
 
   test('runsc: in default mode the command runs, and only what has receipts is enforced', async () => {

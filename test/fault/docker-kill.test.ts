@@ -19,12 +19,22 @@ function labOn(user: TestUser, host: string): JobLab {
 
 async function leftOn(docker: Dockerode, lab: JobLab): Promise<readonly string[]> {
   const containers = await docker.listContainers({ all: true });
-  const inspected = await Promise.all(containers.map(async ({ Id }) => JSON.stringify(await docker.getContainer(Id).inspect().catch(() => ''))));
-  const volumes = (await docker.listVolumes()).Volumes ?? [];
+  const inspected = await Promise.all(
+    containers.map(async ({ Id }) =>
+      JSON.stringify(
+        await docker
+          .getContainer(Id)
+          .inspect()
+          .catch(() => ''),
+      ),
+    ),
+  );
+  const found: { readonly Volumes: readonly unknown[] | null } = await docker.listVolumes();
+  const volumes = found.Volumes ?? [];
   return [...inspected.filter((text) => text.includes(lab.base)), ...volumes.map((one) => JSON.stringify(one)).filter((text) => text.includes(lab.base))];
 }
 
-describe.skipIf(typeof environment === 'string')('on the session\'s engine', () => {
+describe.skipIf(typeof environment === 'string')("on the session's engine", () => {
   const host = typeof environment === 'string' ? '' : environment.DOCKER_HOST;
   beforeAll(async () => ensureImage(engineClient()));
 
@@ -59,7 +69,20 @@ describe.skipIf(typeof environment === 'string')('on the session\'s engine', () 
       const lab = labOn(user, host);
       lab.write('old.txt', 'old\n');
       lab.write('gone/a.txt', 'a\n');
-      const run = await lab.job(['run', '--safe', '--executor', 'docker', '--memory', '256MiB', '--processes', '64', '--', 'sh', '-c', 'echo new > new.txt; rm -r gone; id -u']);
+      const run = await lab.job([
+        'run',
+        '--safe',
+        '--executor',
+        'docker',
+        '--memory',
+        '256MiB',
+        '--processes',
+        '64',
+        '--',
+        'sh',
+        '-c',
+        'echo new > new.txt; rm -r gone; id -u',
+      ]);
       expect([run.code, run.stdout]).toEqual([0, `${String(user.uid)}\n`]);
       const verified = await lab.job(['verify', 'last']);
       expect(verified.code).toBe(0);
@@ -84,7 +107,17 @@ describe.skipIf(whyNoEngine() !== undefined)('an engine that dies', () => {
       const lab = labOn(user, engine.host);
       lab.write('old.txt', 'old\n');
       const marker = `302.${randomBytes(4).readUInt32LE()}`;
-      const started = await lab.job(['run', '--safe', '--executor', 'docker', '-d', '--', 'sh', '-c', `echo staged > new.txt; echo ready; exec sleep ${marker}`]);
+      const started = await lab.job([
+        'run',
+        '--safe',
+        '--executor',
+        'docker',
+        '-d',
+        '--',
+        'sh',
+        '-c',
+        `echo staged > new.txt; echo ready; exec sleep ${marker}`,
+      ]);
       const id = started.stdout.trim();
       await untilOutput(lab, id);
       // Not the supervisor, whose own arguments hold the script.

@@ -84,7 +84,14 @@ const FACTS: DockerFacts = {
 };
 
 function lowered(job: Partial<NativeJob>, facts: Partial<DockerFacts> = {}, names: Partial<DockerNames> = {}): DockerLowering {
-  const base = effectiveJob({ argv: ['npm', 'test', 'secret-argument'], workspace: WORKSPACE, home: '/home/ana', mode: 'safe', env: { TOKEN: 'secret-value' }, ...job });
+  const base = effectiveJob({
+    argv: ['npm', 'test', 'secret-argument'],
+    workspace: WORKSPACE,
+    home: '/home/ana',
+    mode: 'safe',
+    env: { TOKEN: 'secret-value' },
+    ...job,
+  });
   const admission = admit({ ...base, executor: 'docker' }, [CAPABILITIES]);
   if (admission.kind === 'refused') throw new Error(admission.refusal.reason);
   const request: LaunchRequest = {
@@ -136,7 +143,13 @@ describe('the container of a plan', () => {
   });
 
   test('root in a workspace of somebody else, default mode, public network, a grant and a direct share, runsc over attach', async () => {
-    const shares = { granted: [{ path: '/srv/data', directory: true }, { path: '/srv/one', directory: false }], direct: [{ path: `${WORKSPACE}/dist`, directory: true }] };
+    const shares = {
+      granted: [
+        { path: '/srv/data', directory: true },
+        { path: '/srv/one', directory: false },
+      ],
+      direct: [{ path: `${WORKSPACE}/dist`, directory: true }],
+    };
     const names = { runtime: 'runsc', channel: 'attach', terminal: { rows: 24, columns: 80 } } as const;
     const root = lowered({ mode: 'default', network: 'public' }, { ...shares, asRoot: true, engine: { ...FACTS.engine, remapped: true } }, names);
     await expect(text(root)).toMatchFileSnapshot(file('docker-root-public'));
@@ -153,11 +166,21 @@ describe('the container of a plan', () => {
     expect(body.HostConfig.Tmpfs).toHaveProperty('/data');
   });
 
-  test.each([['/home/ana/a,b'], ['/home/ana/a:b'], ['/home/ana/a\\b'], ['/home/ana/"a"']])('a workspace whose path ends a mount option is refused: %s', (workspace) => {
-    const base = effectiveJob({ argv: ['true'], workspace, home: '/home/ana', mode: 'safe' });
-    const admission = admit({ ...base, executor: 'docker' }, [CAPABILITIES]);
-    if (admission.kind === 'refused') throw new Error('refused');
-    const request = { plan: admission.plan, stage: [{ root: workspace, upper: `${RUN}/u`, work: `${RUN}/w`, preimage: `${RUN}/p` }], scratch: `${RUN}/scratch`, hidden: [], stateDirectory: STATE, io: { kind: 'pipes', stdin: 'none' } } as const;
-    expect(() => lower(request, FACTS, NAMES)).toThrow(/can't stage/);
-  });
+  test.each([['/home/ana/a,b'], ['/home/ana/a:b'], ['/home/ana/a\\b'], ['/home/ana/"a"']])(
+    'a workspace whose path ends a mount option is refused: %s',
+    (workspace) => {
+      const base = effectiveJob({ argv: ['true'], workspace, home: '/home/ana', mode: 'safe' });
+      const admission = admit({ ...base, executor: 'docker' }, [CAPABILITIES]);
+      if (admission.kind === 'refused') throw new Error('refused');
+      const request = {
+        plan: admission.plan,
+        stage: [{ root: workspace, upper: `${RUN}/u`, work: `${RUN}/w`, preimage: `${RUN}/p` }],
+        scratch: `${RUN}/scratch`,
+        hidden: [],
+        stateDirectory: STATE,
+        io: { kind: 'pipes', stdin: 'none' },
+      } as const;
+      expect(() => lower(request, FACTS, NAMES)).toThrow(/can't stage/);
+    },
+  );
 });

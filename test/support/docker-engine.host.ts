@@ -125,7 +125,16 @@ async function start(directory: string, driver: string, more: readonly string[])
   const program = PROGRAMS.find((path) => existsSync(path)) ?? 'dockerd';
   const words = [
     ...['--config-file', join(directory, 'daemon.json'), '--host', `unix://${join(directory, 'run', 'docker.sock')}`, '--group', String(group)],
-    ...['--data-root', join(directory, 'data'), '--exec-root', join(directory, 'exec'), '--pidfile', join(directory, 'docker.pid'), '--containerd', join(directory, 'containerd.sock')],
+    ...[
+      '--data-root',
+      join(directory, 'data'),
+      '--exec-root',
+      join(directory, 'exec'),
+      '--pidfile',
+      join(directory, 'docker.pid'),
+      '--containerd',
+      join(directory, 'containerd.sock'),
+    ],
     ...['--bridge=none', '--iptables=false', '--ip6tables=false', '--ip-forward=false', '--ip-masq=false', '--userland-proxy=false'],
     ...['--exec-opt', 'native.cgroupdriver=cgroupfs', '--storage-driver', driver, ...more],
   ];

@@ -86,7 +86,12 @@ export class DockerLab {
     writeFileSync(join(run, 'preimage'), '');
     const capabilities = await this.capabilities();
     const { image, runtime, hidden, alter, executor: options, during, ...rest } = job;
-    const effective = { ...effectiveJob({ mode: 'safe', ...rest, argv, workspace: this.workspace, home: this.home }), executor: 'docker' as const, image, ...(runtime === undefined ? {} : { runtime }) };
+    const effective = {
+      ...effectiveJob({ mode: 'safe', ...rest, argv, workspace: this.workspace, home: this.home }),
+      executor: 'docker' as const,
+      image,
+      ...(runtime === undefined ? {} : { runtime }),
+    };
     const admission = admit(effective, [capabilities]);
     if (admission.kind === 'refused') throw new Error(`refused: ${JSON.stringify(admission.refusal)}`);
     const scratch = join(run, 'scratch');
