@@ -44,7 +44,11 @@ export async function bundleCommand(esbuild, shared) {
   const libraries = new Map();
   const inputs = [];
   for (const [specifier, name] of Object.entries(LAZY)) {
-    const built = await esbuild.build({ ...cjs, plugins: [dockerodeParts], stdin: { contents: `module.exports = require('${specifier}');`, resolveDir: shared.absWorkingDir } });
+    const built = await esbuild.build({
+      ...cjs,
+      plugins: [dockerodeParts],
+      stdin: { contents: `module.exports = require('${specifier}');`, resolveDir: shared.absWorkingDir },
+    });
     const [{ text }] = built.outputFiles;
     libraries.set(specifier, { path: `chunks/${name}-${hashOf(text)}.cjs`, text, mode: 0o644 });
     inputs.push(...Object.keys(built.metafile.inputs));

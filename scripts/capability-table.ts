@@ -4,7 +4,7 @@ import { OVERLAY_V4, PROXY_PORT } from '../executors/shim/overlay-plan.ts';
 
 /**
  * What each executor can do where nothing stands in its way: a control group of its own included. test/unit/cli-docs.test.ts holds the native row
- * to the probe of the machine that runs the test.
+ * to the probe of the machine that runs the test, and test/escape/docker-runtime.test.ts the docker row to the tests' engine.
  */
 export const DOCUMENTED: readonly ExecutorCapabilities[] = [
   {
@@ -17,6 +17,18 @@ export const DOCUMENTED: readonly ExecutorCapabilities[] = [
     subprocess: { contained: true, listed: false, none: false },
     limits: { memory: true, cpus: true, processes: true, swap: true },
     cooperative: [],
+  },
+  {
+    executor: 'docker',
+    available: true,
+    version: '',
+    user: 'user',
+    controls: CONTROLS.filter((control) => control !== 'no_program'),
+    network: { public: true, deny: true, selective: false },
+    subprocess: { contained: true, listed: false, none: false },
+    limits: { memory: true, cpus: true, processes: true, swap: true },
+    cooperative: [],
+    images: true,
   },
   hostCapabilities('user', ''),
 ];

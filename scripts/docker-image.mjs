@@ -2,15 +2,93 @@
 // A root filesystem for the tests' engine, as a tar stream on stdout: programs of this machine with the libraries that they load.
 // No registry takes part.
 import { spawnSync } from 'node:child_process';
-import { chmodSync, cpSync, existsSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
 /** Programs that jobs of the tests run, by their usual names. */
 const PROGRAMS = [
-  ...['sh', 'bash', 'cat', 'ls', 'pwd', 'true', 'false', 'sleep', 'kill', 'mkdir', 'rm', 'mv', 'cp', 'ln', 'chmod', 'chown', 'touch', 'echo', 'env', 'id', 'wc'],
-  ...['head', 'tail', 'seq', 'stat', 'find', 'grep', 'sed', 'tr', 'dd', 'ps', 'mount', 'umount', 'setsid', 'nohup', 'tee', 'stty', 'tty', 'uname', 'readlink', 'mkfifo', 'mknod'],
-  ...['perl', 'python3', 'git', 'printf', 'test', 'sort', 'cut', 'date', 'df', 'du', 'unshare', 'nsenter', 'yes', 'timeout', 'md5sum', 'sha256sum', 'truncate', 'cmp', 'diff'],
+  ...[
+    'sh',
+    'bash',
+    'cat',
+    'ls',
+    'pwd',
+    'true',
+    'false',
+    'sleep',
+    'kill',
+    'mkdir',
+    'rm',
+    'mv',
+    'cp',
+    'ln',
+    'chmod',
+    'chown',
+    'touch',
+    'echo',
+    'env',
+    'id',
+    'wc',
+  ],
+  ...[
+    'head',
+    'tail',
+    'seq',
+    'stat',
+    'find',
+    'grep',
+    'sed',
+    'tr',
+    'dd',
+    'ps',
+    'mount',
+    'umount',
+    'setsid',
+    'nohup',
+    'tee',
+    'stty',
+    'tty',
+    'uname',
+    'readlink',
+    'mkfifo',
+    'mknod',
+  ],
+  ...[
+    'perl',
+    'python3',
+    'git',
+    'printf',
+    'test',
+    'sort',
+    'cut',
+    'date',
+    'df',
+    'du',
+    'unshare',
+    'nsenter',
+    'yes',
+    'timeout',
+    'md5sum',
+    'sha256sum',
+    'truncate',
+    'cmp',
+    'diff',
+  ],
 ];
 /** Trees that those programs read. */
 const TREES = ['/usr/lib/git-core', '/usr/share/git-core'];
@@ -60,7 +138,9 @@ export function fillRoot(root) {
     for (const library of libraries(realpathSync(program))) copy(library, root);
   }
   const perl = readdirSync('/usr/lib').flatMap((name) => (existsSync(`/usr/lib/${name}/perl-base`) ? [`/usr/lib/${name}/perl-base`] : []));
-  const python = readdirSync('/usr/lib').filter((name) => /^python3\.\d+$/.test(name)).map((name) => `/usr/lib/${name}`);
+  const python = readdirSync('/usr/lib')
+    .filter((name) => /^python3\.\d+$/.test(name))
+    .map((name) => `/usr/lib/${name}`);
   for (const tree of [...TREES, ...perl, ...python]) if (existsSync(tree)) copy(tree, root);
   for (const tree of python) {
     const dynamic = join(tree, 'lib-dynload');

@@ -18,7 +18,8 @@ export interface Engine {
   readonly version: string;
 }
 
-export type Connection = { readonly engine: Engine } | { readonly obstacle: Obstacle };
+/** With what it said of itself: /info, and the names of its bridge networks. */
+export type Connection = { readonly engine: Engine; readonly info: unknown; readonly networks: readonly string[] } | { readonly obstacle: Obstacle };
 
 /** How long an engine may take to answer the first question. */
 const ANSWER_MS = 10_000;
@@ -46,13 +47,18 @@ export async function connect(chosen: ChosenEndpoint): Promise<Connection> {
   try {
     const make = await dockerFor(chosen.endpoint);
     const docker = make(undefined);
-    const answer = await withTime(docker.version());
+    // Asked at the same time, before it is known whether the versions fit: each is one turn of waiting.
+    const [answer, info, networks] = await withTime(Promise.all([docker.version(), docker.info() as Promise<unknown>, listBridges(docker)]));
     const agreed = negotiate(answer.ApiVersion, answer.MinAPIVersion);
     if ('reason' in agreed) return { obstacle: agreed };
-    return { engine: { docker: make(`v${agreed.version}`), chosen, apiVersion: agreed.version, version: answer.Version } };
+    return { engine: { docker: make(`v${agreed.version}`), chosen, apiVersion: agreed.version, version: answer.Version }, info, networks };
   } catch (error) {
     return { obstacle: explainFailure(error, chosen) };
   }
+}
+
+async function listBridges(docker: Docker): Promise<readonly string[]> {
+  return (await docker.listNetworks({ filters: { driver: ['bridge'] } })).map((one) => one.Name);
 }
 
 function withTime<T>(answer: Promise<T>): Promise<T> {

@@ -17,7 +17,7 @@ import { gatherFacts, groupOf, ownOwner, type DockerFacts } from './facts.host.t
 import { DEFAULT_IMAGE, findImage, pinImage } from './images.host.ts';
 import { prepareLayers } from './layers.host.ts';
 import { lower, type DockerLowering } from './lower.ts';
-import { askEngine, capabilitiesOf, obstacleOf, unavailable, type ProbedEngine } from './probe.host.ts';
+import { capabilitiesOf, obstacleOf, readEngine, unavailable, type ProbedEngine } from './probe.host.ts';
 import type { Obstacle } from './obstacle.ts';
 import { reapRun, sweepOrphans } from './reap.host.ts';
 import { isUserSpaceKernel } from './runtimes.ts';
@@ -52,7 +52,7 @@ export function createDockerExecutor(options: DockerExecutorOptions): ReapingExe
     try {
       const connection = await connect(findEndpoint(environment, home));
       if ('obstacle' in connection) return connection.obstacle;
-      const found = await askEngine(connection.engine);
+      const found = readEngine(connection);
       return obstacleOf(found) ?? found;
     } catch (error) {
       return { reason: messageOf(error), remedy: error instanceof ProofrunError && error.hint !== undefined ? error.hint : 'job doctor' };

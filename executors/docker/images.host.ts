@@ -10,10 +10,19 @@ import { foldProgress, noProgress } from './pull-progress.ts';
 /** The image that a job without one runs in, when the engine has it: the tag that `job image build` makes. */
 export const DEFAULT_IMAGE = 'proofrun-base:latest';
 
+/** By engine and digest: what an image is doesn't change. Whether it is still there is found out when a container is made of it. */
+const KNOWN = new WeakMap<Engine, Map<string, ImageFacts>>();
+
 /** What the engine knows of an image by this name or digest; undefined: it has none. */
 export async function findImage(engine: Engine, reference: string): Promise<ImageFacts | undefined> {
+  const known = KNOWN.get(engine) ?? new Map<string, ImageFacts>();
+  KNOWN.set(engine, known);
+  const before = known.get(reference);
+  if (before !== undefined) return before;
   try {
-    return parseImage(await engine.docker.getImage(reference).inspect());
+    const image = parseImage(await engine.docker.getImage(reference).inspect());
+    if (image !== undefined) known.set(image.id, image);
+    return image;
   } catch (error) {
     if (statusOf(error) === 404) return undefined;
     throw new ProofrunError('ERR_IMAGE', { message: `the engine can't say what ${JSON.stringify(reference)} is: ${messageOf(error)}`, cause: error });
@@ -67,7 +76,7 @@ async function pull(engine: Engine, reference: string, { progress, environment, 
       engine.docker.modem.followProgress(
         stream,
         (error: Error | null) => {
-          if (error === null || error === undefined) resolve();
+          if (error === null) resolve();
           else reject(error);
         },
         (event: unknown) => {

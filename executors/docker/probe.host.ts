@@ -1,6 +1,6 @@
 import type { ControlId, ExecutorCapabilities } from '../../src/core/plan.ts';
 import { locateShim } from '../shim/locate.host.ts';
-import type { Engine } from './connect.host.ts';
+import type { Connection, Engine } from './connect.host.ts';
 import { parseEngineInfo, type EngineInfo } from './engine-facts.ts';
 import type { Obstacle } from './obstacle.ts';
 import { runtimesOf } from './runtimes.ts';
@@ -21,10 +21,9 @@ export interface ProbedEngine {
   readonly bridge: boolean;
 }
 
-/** Asks a connected engine what it can do. */
-export async function askEngine(engine: Engine): Promise<ProbedEngine> {
-  const [info, networks] = await Promise.all([engine.docker.info() as Promise<unknown>, engine.docker.listNetworks({ filters: { driver: ['bridge'] } })]);
-  return { engine, info: parseEngineInfo(info), bridge: networks.some((one) => one.Name === 'bridge') };
+/** Reads what a connected engine said of itself. */
+export function readEngine({ engine, info, networks }: Extract<Connection, { readonly engine: unknown }>): ProbedEngine {
+  return { engine, info: parseEngineInfo(info), bridge: networks.includes('bridge') };
 }
 
 /** What an engine that can be used lacks for this executor. Undefined: nothing. */

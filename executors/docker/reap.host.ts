@@ -31,9 +31,11 @@ async function removeMatching(engine: Engine, filters: readonly string[], doomed
       if (statusOf(error) !== 404 && statusOf(error) !== 409) left.push(`the container ${Id.slice(0, 12)} could not be removed: ${messageOf(error)}`);
     }
   }
-  const { Volumes } = await engine.docker.listVolumes({ filters: { label: [...filters] } });
-  for (const { Name, Labels } of Volumes ?? []) {
-    if (!doomed(Labels[LABEL.owner])) continue;
+  // The engine says null for none.
+  const found: { readonly Volumes: readonly { readonly Name: string; readonly Labels: Readonly<Record<string, string>> | null }[] | null } =
+    await engine.docker.listVolumes({ filters: { label: [...filters] } });
+  for (const { Name, Labels } of found.Volumes ?? []) {
+    if (!doomed(Labels?.[LABEL.owner])) continue;
     try {
       await engine.docker.getVolume(Name).remove({ force: true });
     } catch (error) {

@@ -236,6 +236,8 @@ export class DockerSession implements Session {
         break;
       case 'ended':
         this.input?.stop();
+        // Nothing once the gate was reached.
+        this.settleReady(launchError(`the command's process ended before the gate: wait status ${frame.status}`));
         this.settleExited(this.endingOf(frame.status));
         break;
       case 'timeout':

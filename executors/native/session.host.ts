@@ -251,6 +251,8 @@ export class NativeSession implements Session {
         this.noExec = frame.errno;
         break;
       case 'ended':
+        // Nothing once the gate was reached.
+        this.settleReady(launchError(`the command's process ended before the gate: wait status ${frame.status}`));
         this.settleExited(this.endingOf(frame.status));
         break;
       case 'timeout':

@@ -75,9 +75,13 @@ export function openRunner(setup: RunnerSetup): Runner {
 
 /** A daemon is asked only for a job that names its executor or an image, or that no other executor can plan whole. */
 async function choose(job: EffectiveJob, executors: ExecutorRegistry): Promise<Admission> {
-  const near = await executors.near();
-  if (job.image === undefined && job.runtime === undefined && (job.executor === 'auto' || near.some((one) => one.executor === job.executor))) {
-    const admission = admit(job, near);
+  if (job.image === undefined && job.runtime === undefined && job.executor === 'auto') {
+    const admission = admit(job, await executors.near());
+    if (isWhole(admission)) return admission;
+  }
+  if (job.executor !== 'auto' && executors.ids.includes(job.executor)) {
+    // The others matter only for what a refusal says of them.
+    const admission = admit(job, [await executors.capabilities(job.executor)]);
     if (isWhole(admission)) return admission;
   }
   return admit(job, await executors.all());

@@ -86,8 +86,9 @@ describe.skipIf(typeof environment === 'string')('out of a container', () => {
       await container.start();
       await container.wait();
       const logs = (await container.logs({ stdout: true })).toString('latin1');
-      for (const name of ['device_node', 'user_namespace', 'mount_namespace', 'write_root', 'write_etc', 'init_paths', 'keyctl', 'set_group'])
-        {expect(logs).toContain(`${name} ok`);}
+      for (const name of ['device_node', 'user_namespace', 'mount_namespace', 'write_root', 'write_etc', 'init_paths', 'keyctl', 'set_group']) {
+        expect(logs).toContain(`${name} ok`);
+      }
     } finally {
       await container.remove({ force: true });
     }
@@ -199,7 +200,7 @@ describe.skipIf(typeof environment === 'string')('an image that is hostile', () 
     expect(lines.slice(0, 2)).toEqual([String(lab.owner.uid), lab.workspace]);
     expect(report.stdout).not.toMatch(/evil\.so|GLIBC_TUNABLES|PATH=\/evil/);
     expect(report.ending).toEqual({ kind: 'exit', code: 0 });
-    const volumes = await docker.listVolumes();
+    const volumes: { readonly Volumes: readonly unknown[] | null } = await docker.listVolumes();
     expect(volumes.Volumes ?? []).toEqual([]);
   });
 

@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, test } from 'vitest';
+import { DOCUMENTED } from '../../scripts/capability-table.ts';
 import { admit } from '../../src/admission/admit.ts';
 import { DockerLab, levelsWithout, rootAndOrdinary } from '../support/docker-job.host.ts';
 import { engineClient, engineEnvironment, ensureImage } from '../support/docker-lab.host.ts';
@@ -21,6 +22,16 @@ describe.skipIf(typeof environment === 'string')('channels and runtimes of a con
     expect(report.levels).toEqual(levelsWithout([]));
     expect([report.ending, report.stderr]).toEqual([{ kind: 'exit', code: 9 }, 'apart']);
     expect(Buffer.from(report.stdout).length).toBeGreaterThanOrEqual(768_000);
+  });
+
+  test('the capability matrix says of the docker executor what its probe says of an engine with a bridge', async () => {
+    const documented = DOCUMENTED.find(({ executor }) => executor === 'docker');
+    const here = await lab.capabilities();
+    const limits = new Set(['process_limit', 'memory_limit', 'cpu_limit']);
+    const rest = (controls: readonly string[] = []): readonly string[] => controls.filter((control) => !limits.has(control)).sort();
+    expect(rest(here.controls)).toEqual(rest(documented?.controls));
+    expect([here.subprocess, here.cooperative, here.images]).toEqual([documented?.subprocess, documented?.cooperative, documented?.images]);
+    expect({ ...here.network, public: true }).toEqual(documented?.network);
   });
 
   test('runsc: a plan under --safe says what can not be proven, and by whom', async () => {

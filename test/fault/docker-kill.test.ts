@@ -29,7 +29,8 @@ async function leftOn(docker: Dockerode, lab: JobLab): Promise<readonly string[]
       ),
     ),
   );
-  const volumes = (await docker.listVolumes()).Volumes ?? [];
+  const found: { readonly Volumes: readonly unknown[] | null } = await docker.listVolumes();
+  const volumes = found.Volumes ?? [];
   return [...inspected.filter((text) => text.includes(lab.base)), ...volumes.map((one) => JSON.stringify(one)).filter((text) => text.includes(lab.base))];
 }
 

@@ -8,7 +8,13 @@ import { HOST, NATIVE, compose, type Scenario } from './policy-fixture.ts';
 const V = 'version: 1\n';
 
 /** An executor with images and a data path for chosen hosts. */
-const DOCKER: ExecutorCapabilities = { ...NATIVE, executor: 'docker', images: true, network: { public: true, deny: true, selective: true } };
+const DOCKER: ExecutorCapabilities = {
+  ...NATIVE,
+  executor: 'docker',
+  images: true,
+  defaultImage: 'proofrun-base:latest',
+  network: { public: true, deny: true, selective: true },
+};
 const NATIVE_GONE: ExecutorCapabilities = {
   ...NATIVE,
   available: false,
@@ -266,6 +272,18 @@ describe('choosing an executor', () => {
 
   it('falls back to the next that is available', async () => {
     expect((await plan({ request: { mode: 'safe' } }, [NATIVE_GONE, DOCKER])).executor).toBe('docker');
+  });
+
+  it('needs an image for one that runs images, and names how to get one', async () => {
+    const bare: ExecutorCapabilities = { ...NATIVE, executor: 'docker', images: true };
+    expect((await refusal({ request: { executor: 'docker' } }, [bare])).reason).toBe(
+      'the docker executor needs an image, and the job names none: --image NAME, or job image build',
+    );
+  });
+
+  it('says why the first was passed over', async () => {
+    const absent: ExecutorCapabilities = { ...NATIVE, available: false, reason: 'no bubblewrap' };
+    expect((await plan({}, [absent, DOCKER])).executorReason).toBe('native is not available: no bubblewrap');
   });
 
   it('needs one that runs images for an image', async () => {

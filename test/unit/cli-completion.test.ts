@@ -43,7 +43,7 @@ describe('bash', () => {
   });
 
   test('values of a closed list, files for a path', () => {
-    expect(offered('run', '--executor', '')).toEqual(['auto', 'native', 'host']);
+    expect(offered('run', '--executor', '')).toEqual(['auto', 'native', 'docker', 'host']);
     expect(offered('run', '--degrade', 'c')).toEqual(['credentials']);
     expect(offered('run', '--id-file', 'job.b')).toEqual(['job.bash']);
     expect(offered('completion', '')).toEqual([...SHELLS]);
@@ -80,7 +80,7 @@ describe.skipIf(!has(FISH))('fish (skipped without fish)', () => {
     expect(complete('job sta')).toEqual(['status']);
     expect(complete('job policy ')).toEqual(expect.arrayContaining(['ls', 'show', 'check', 'explain']));
     expect(complete('job apply --al')).toEqual(expect.arrayContaining(['--all', '--allow-exec']));
-    expect(complete('job run --executor ')).toEqual(expect.arrayContaining(['auto', 'native', 'host']));
+    expect(complete('job run --executor ')).toEqual(expect.arrayContaining(['auto', 'native', 'docker', 'host']));
     expect(completionScript('fish')).toContain(`-l ${longName('denyRead')}`);
   });
 });

@@ -173,7 +173,7 @@ describe('job doctor', () => {
   test('answers with the executors of this machine', async () => {
     const result = await job('doctor', '--json');
     const facts = JSON.parse(result.stdout) as { pass_safe: string[]; executors: { executor: string }[]; checks: { name: string; ok: boolean }[] };
-    expect(facts.executors.map(({ executor }) => executor)).toEqual(['native', 'host']);
+    expect(facts.executors.map(({ executor }) => executor)).toEqual(['native', 'docker', 'host']);
     expect(facts.pass_safe).not.toContain('host');
     expect(result.code).toBe(facts.pass_safe.length > 0 && facts.checks.every(({ ok }) => ok) ? 0 : 200);
   });

@@ -93,7 +93,7 @@ describe('values', () => {
     { argv: ['run', '--processes', '-1', 'x'], says: ['--processes needs a value (N); received "-1"'], hint: 'write --processes 64' },
     { argv: ['run', '--processes=1.5', 'x'], says: ['a whole number from 1; received "1.5"'], hint: 'write --processes 64' },
     { argv: ['run', '--cpus', '0', 'x'], says: ['a number above 0; received "0"'], hint: 'write --cpus 1.5' },
-    { argv: ['run', '--executor', 'nativ', 'x'], says: ['one of auto, native, host; received "nativ"'], hint: 'write --executor native' },
+    { argv: ['run', '--executor', 'nativ', 'x'], says: ['one of auto, native, docker, host; received "nativ"'], hint: 'write --executor native' },
     { argv: ['run', '--degrade', 'network', 'x'], says: ['cannot waive network'], hint: 'leave --safe out' },
     { argv: ['run', '--degrade', 'credential', 'x'], says: ['one of credentials, models, tools, resources'], hint: 'write --degrade credentials' },
     { argv: ['run', '--name=', 'x'], says: ['--name expects NAME; received ""'], hint: 'write --name NAME' },

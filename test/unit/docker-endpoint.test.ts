@@ -75,8 +75,9 @@ describe('which engine', () => {
   });
 
   it('formats what it parsed', () => {
-    for (const text of ['unix:///a/b', 'tcp://h:1', 'tcp://[::1]:2', 'ssh://u@h', 'ssh://h:22'])
-      {expect(formatEndpoint(parseHost(text, 'x', undefined))).toBe(text);}
+    for (const text of ['unix:///a/b', 'tcp://h:1', 'tcp://[::1]:2', 'ssh://u@h', 'ssh://h:22']) {
+      expect(formatEndpoint(parseHost(text, 'x', undefined))).toBe(text);
+    }
   });
 });
 
