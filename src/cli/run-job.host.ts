@@ -64,7 +64,8 @@ async function admitShowing({ flags }: ParsedArgs, context: CliContext, runner: 
     return await runner.admit(job, {
       pull,
       progress: ({ reference, bytes, totalBytes }) => {
-        bar ??= startProgress(`fetching ${safeLine(reference, 80)}`, context, { json: flags.quiet === true || flags.json === true });
+        if (flags.quiet === true) return;
+        bar ??= startProgress(`fetching ${safeLine(reference, 80)}`, context, { json: flags.json === true });
         bar.update(bytes, totalBytes);
       },
     });

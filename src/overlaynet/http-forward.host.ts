@@ -3,6 +3,7 @@ import { Agent, type ClientRequest, type IncomingMessage, type ServerResponse } 
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import { createProxyServer, type ProxyServer } from 'http-proxy-3';
+import { ProofrunError } from '../core/errors.ts';
 import type { ConnectionDecision, Denial } from './decide.ts';
 import { recordDenial, recordFailure, recordGrant, type Engine, type Visit } from './engine.ts';
 import { connectionHeaders } from './http-request.ts';
@@ -52,7 +53,14 @@ export interface RequestProxy {
   readonly upgrades: WeakMap<IncomingMessage, (outgoing: ClientRequest) => void>;
 }
 
+/** Throws ERR_USAGE when the environment tells http-proxy to resolve and fetch by itself, around every check of an address. */
 export function createRequestProxy(): RequestProxy {
+  if (process.env['FORCE_FETCH_PATH'] === 'true') {
+    throw new ProofrunError('ERR_USAGE', {
+      message: 'FORCE_FETCH_PATH=true is set: requests would go around the checks of addresses',
+      hint: 'unset FORCE_FETCH_PATH',
+    });
+  }
   const server = createProxyServer({ xfwd: false, changeOrigin: false, toProxy: true });
   const proxy: RequestProxy = { server, answers: new WeakMap(), upgrades: new WeakMap() };
   server.on('proxyRes', (answer, request) => proxy.answers.get(request)?.(answer));

@@ -19,11 +19,11 @@ export interface CanonicalHost {
 }
 
 /**
- * Reads a host as a job writes it: a name (any case, a trailing dot, Unicode), an address, an IPv6 address in brackets. Undefined for
+ * Reads a host as a job writes it: a name (any case, a trailing dot, Unicode), an address, also in brackets. Undefined for
  * everything else: NUL, CR, LF, `%00`, a zone, short and octal forms of IPv4, a name with an underscore.
  */
 export function canonicalHost(text: string): CanonicalHost | undefined {
-  const inner = /^\[([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]$/.exec(text)?.[1] ?? text;
+  const inner = /^\[(.*)\]$/.exec(text)?.[1] ?? text;
   const address = canonicalAddress(inner);
   if (address !== undefined) return { kind: 'address', host: address };
   const name = canonicalHostName(text);

@@ -160,7 +160,7 @@ const HTTP_ATTACKS: readonly (readonly [number, string, readonly string[]])[] = 
   [50, 'tabs in the request line', ['GET\t/CANARY\tHTTP/1.1\r\nHost: evil.test\r\n\r\n']],
   [51, 'a form feed in the request line', ['GET\f/CANARY\fHTTP/1.1\r\nHost: evil.test\r\n\r\n']],
   [52, 'empty lines before the request', [`\r\n\r\n\r\n${SMUGGLED}`]],
-  [53, 'one byte at a time', [...SMUGGLED]],
+  [53, 'one byte at a time', Array.from(SMUGGLED)],
   [54, 'a first line cut in the middle', ['GET /CANARY HT', 'TP/1.1\r\nHost: evil.test\r\n\r\n']],
   [55, 'a version that does not exist', ['GET /CANARY HTTP/1.2\r\nHost: evil.test\r\n\r\n']],
   [56, 'no Host at all', ['GET /CANARY HTTP/1.1\r\n\r\n']],
@@ -227,6 +227,9 @@ describe('HTTP/1 to a host that is allowed', () => {
   });
 });
 
+/** The header of a record of one byte. */
+const ONE_BYTE_RECORD = Buffer.from([22, 3, 1, 0, 1]).toString('latin1');
+
 const second = records(helloMessage({ serverNames: [['evil.test']] }));
 
 const TLS_ATTACKS: readonly (readonly [number, string, readonly Buffer[]])[] = [
@@ -283,7 +286,7 @@ describe('TLS to a host that is allowed', () => {
   test.each(TLS_ATTACKS)('control arm of %i: %s', async (_number, _what, pieces) => {
     const server = await recorder();
     await sendPieces(await open('127.0.0.1', server.port, cleanup), pieces);
-    expect(server.text().replaceAll(/\x16\x03\x01\x00[^]/g, '')).toMatch(/CANARY|evil|127\.0\.0\.1/i);
+    expect(server.text().replaceAll(ONE_BYTE_RECORD, '')).toMatch(/CANARY|evil|127\.0\.0\.1/i);
   });
 
   test('88: a second ClientHello after the server asked for it', async () => {
