@@ -1,11 +1,12 @@
 import { RUN_STATES, STAGE_STATES } from '../core/run.ts';
 import { MODES } from '../core/dimension.ts';
+import { CONTROL_SCHEMA } from './control-schema.ts';
 
 /** `PRAGMA application_id`: "PrfR". A database with another one isn't ours. */
 export const APPLICATION_ID = 0x50726652;
 
 /** `PRAGMA user_version`. MIGRATIONS[n] leads from version n to n + 1. */
-export const SCHEMA_VERSION = 1;
+export const SCHEMA_VERSION = 2;
 
 function oneOf(column: string, words: readonly string[]): string {
   return `CHECK (${column} IN (${words.map((word) => `'${word}'`).join(', ')}))`;
@@ -77,8 +78,7 @@ const APPLIED_PATHS = `CREATE TABLE applied_paths (
   PRIMARY KEY (apply_id, root, encoding, path)
 ) STRICT, WITHOUT ROWID`;
 
-/** Every object of the schema, as SQLite keeps its text. There is no trigger and no view, and none is accepted. */
-export const SCHEMA: ReadonlyMap<string, string> = new Map([
+const RUN_SCHEMA: ReadonlyMap<string, string> = new Map([
   ['runs', RUNS],
   ['events', EVENTS],
   ['applies', APPLIES],
@@ -90,4 +90,7 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
   ['one_open_apply', "CREATE UNIQUE INDEX one_open_apply ON applies (workspace) WHERE state = 'open'"],
 ]);
 
-export const MIGRATIONS: readonly (readonly string[])[] = [[...SCHEMA.values()]];
+/** Every object of the schema, as SQLite keeps its text. There is no trigger and no view, and none is accepted. */
+export const SCHEMA: ReadonlyMap<string, string> = new Map([...RUN_SCHEMA, ...CONTROL_SCHEMA]);
+
+export const MIGRATIONS: readonly (readonly string[])[] = [[...RUN_SCHEMA.values()], [...CONTROL_SCHEMA.values()]];

@@ -6,6 +6,7 @@ import { parseStrictJson } from '../core/strict-json.ts';
 import * as applies from './applies.host.ts';
 import type { ApplyEnd, AppliedPath, NewApply, StoredApply } from './applies.host.ts';
 import { Connection, type Clock, type StoreOptions } from './connection.host.ts';
+import { openControl, type ControlStore } from './control.host.ts';
 import { checkChain, type ChainCheck, type EventRow, type NewEvent, type StoredEvent } from './event-chain.ts';
 import { livenessOf } from './owner.host.ts';
 import { parseRunRow, rowDigest, type RunRow } from './run-row.ts';
@@ -79,6 +80,8 @@ export interface Store {
   openApplies(workspace?: string): readonly StoredApply[];
   applies(runId: RunId): readonly StoredApply[];
   appliedPaths(applyId: string): readonly AppliedPath[];
+  /** Runs of the control runtime. */
+  readonly control: ControlStore;
   /** Idempotent. */
   close(): void;
 }
@@ -114,6 +117,7 @@ export function openStore(stateDirectory: string, clock: Clock, options: StoreOp
     openApplies: (workspace) => applies.openApplies(connection, workspace),
     applies: (runId) => applies.appliesOfRun(connection, runId),
     appliedPaths: (applyId) => applies.appliedPaths(connection, applyId),
+    control: openControl(connection),
     close: () => {
       connection.close();
     },
