@@ -45,7 +45,7 @@ export type Verdict =
 
 /** Digest of all policies of a run, in their order. */
 export function policiesDigest(policies: readonly Policy[]): string {
-  return canonicalSha256(policies.map(({ name, digest }) => [name, digest]));
+  return canonicalSha256(policies.map(({ digest }) => digest));
 }
 
 /** Asks every policy. A denial beats a question, a question beats an allowance; without any policy, or with an answer of another form, nothing runs. */
