@@ -18,10 +18,10 @@ export type TurnKind = (typeof TURN_KINDS)[number];
 
 /**
  * States of a step, which is one call that an agent asked for.
- *   proposed -> invalid | denied | waiting | started
- *   waiting  -> denied | started | proposed (asked for again under another policy)
+ *   proposed -> invalid | denied | waiting | started | failed (the run ended)
+ *   waiting  -> denied | started | failed | done (an operator says that it happened)
  *   started  -> done | failed | unknown
- *   unknown  -> waiting | done | failed          unknown: it may have happened
+ *   unknown  -> waiting | done | failed     it may have happened
  * invalid, denied, done and failed are ends.
  */
 export const STEP_STATES = ['proposed', 'invalid', 'denied', 'waiting', 'started', 'unknown', 'done', 'failed'] as const;

@@ -62,6 +62,8 @@ export interface ControlRuntimeOptions {
   readonly onEvent?: (runId: string, event: NewEvent) => void;
   /** What an observer throws. */
   readonly onFault?: (error: unknown) => void;
+  /** How long close() waits for effects that are on their way, once they were told to stop. Default 5 s. */
+  readonly closeMs?: number;
   /** Crash tests only. */
   readonly at?: (point: ControlPoint) => Promise<void>;
   /** How a wait before another try is made. */
@@ -81,11 +83,12 @@ export interface ControlRuntime {
   sweep(): readonly Swept[];
   view(runId: string): RunView;
   recheck(runId: string, policies: readonly Policy[]): Promise<readonly Rechecked[]>;
-  /** Waits for effects that are still on their way, so that what they did is recorded, and stops renewing leases. The store stays open. */
+  /** Waits for effects that are still on their way, `closeMs` at most, so that what they did is recorded, and stops renewing leases. The store stays open. */
   close(): Promise<void>;
 }
 
 const LEASE_MS = 15_000;
+const CLOSE_MS = 5000;
 const MOST_SPEC_BYTES = 4 * 1024 * 1024;
 
 export function openRuntime(options: ControlRuntimeOptions): ControlRuntime {
@@ -211,7 +214,11 @@ export function openRuntime(options: ControlRuntimeOptions): ControlRuntime {
     close: async () => {
       closed = true;
       for (const session of sessions) if (!CONTROL_ENDS.includes(session.record.run.state)) session.abort('the runtime closes');
-      await Promise.all([...sessions].flatMap((session) => [...session.inFlight]));
+      const settled = new AbortController();
+      const grace = delay(options.closeMs ?? CLOSE_MS, undefined, { signal: settled.signal }).catch(() => undefined);
+      // A tool that doesn't stop when it is told to must not hold the process for ever: its step is unknown on disk already.
+      await Promise.race([Promise.all([...sessions].flatMap((session) => [...session.inFlight])), grace]);
+      settled.abort();
       await renewal?.stop();
     },
   };

@@ -65,7 +65,7 @@ export function partKey(part: PartRow): string {
 
 const STEP_MOVES: Readonly<Record<StepState, readonly StepState[]>> = {
   proposed: ['invalid', 'denied', 'waiting', 'started', 'failed'],
-  waiting: ['denied', 'started', 'proposed', 'failed'],
+  waiting: ['denied', 'started', 'done', 'failed'],
   started: ['done', 'failed', 'unknown'],
   unknown: ['waiting', 'started', 'done', 'failed'],
   invalid: [],

@@ -36,7 +36,7 @@ export function controlLabs(): (options?: Partial<ControlRuntimeOptions> & { rea
     const read = realTime === true ? Date.now : () => clock.now;
     const make = (more: Partial<ControlRuntimeOptions>): { readonly store: Store; readonly runtime: ControlRuntime } => {
       const store = openStore(state, read);
-      const runtime = openRuntime({ store, clock: read, leaseMs: 600_000, ...options, ...more });
+      const runtime = openRuntime({ store, clock: read, leaseMs: 600_000, closeMs: 300, ...options, ...more });
       open.push(async () => {
         await runtime.close();
         store.close();

@@ -124,10 +124,10 @@ describe('3: the policy sees the truth, and only a copy', () => {
     const attack = (view: RunView): void => {
       const loosely = view as unknown as { steps: { state: string; arguments: Record<string, unknown> }[]; state: string };
       for (const [name, change] of Object.entries({
-        state: () => (loosely.state = 'completed'),
-        list: () => loosely.steps.push(loosely.steps[0]!),
-        step: () => (loosely.steps[0]!.state = 'done'),
-        arguments: () => (loosely.steps[0]!.arguments['text'] = 'other'),
+        state: (): unknown => (loosely.state = 'completed'),
+        list: (): unknown => loosely.steps.push(loosely.steps[0]!),
+        step: (): unknown => (loosely.steps[0]!.state = 'done'),
+        arguments: (): unknown => (loosely.steps[0]!.arguments['text'] = 'other'),
       })) {
         try {
           change();
