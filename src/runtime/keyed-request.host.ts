@@ -1,7 +1,7 @@
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
-import { lookup } from 'node:dns';
+import { lookup, type LookupAddress, type LookupAllOptions } from 'node:dns';
 import { messageOf, ProofrunError } from '../core/errors.ts';
 import { redaction } from './redact.ts';
 
@@ -14,7 +14,16 @@ export interface KeyedRequest {
   readonly key: { readonly header: string; readonly value: string };
   readonly body: string | undefined;
   readonly signal: AbortSignal;
+  /** How names are looked up for plain http. Default: as the system does. */
+  readonly resolve?: Resolve;
 }
+
+/** All addresses of a name. */
+export type Resolve = (
+  name: string,
+  options: LookupAllOptions,
+  callback: (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void,
+) => void;
 
 const loopback = new BlockList();
 loopback.addSubnet('127.0.0.0', 8, 'ipv4');
@@ -49,7 +58,7 @@ export async function sendKeyed(plan: KeyedRequest): Promise<IncomingMessage> {
       headers: { ...plan.headers, [plan.key.header]: plan.key.value },
       agent: false,
       signal: plan.signal,
-      ...(plain ? { lookup: loopbackLookup(url) } : {}),
+      ...(plain ? { lookup: loopbackLookup(url, plan.resolve ?? lookup) } : {}),
     });
     sent.on('error', fail);
     sent.on('response', (response) => {
@@ -67,14 +76,14 @@ export async function sendKeyed(plan: KeyedRequest): Promise<IncomingMessage> {
 }
 
 /** Resolves once, and gives only loopback addresses: what is checked is what is dialled. */
-function loopbackLookup(url: URL): LookupFunction {
+function loopbackLookup(url: URL, resolve: Resolve): LookupFunction {
   return (hostname, options, callback) => {
-    lookup(hostname, { ...options, all: true }, (error, addresses) => {
+    resolve(hostname, { ...options, all: true }, (error, addresses) => {
       const found = error === null ? addresses : [];
       const [first] = found;
       if (error !== null) callback(error, '', 0);
       else if (first === undefined || !found.every(({ address }) => isLoopback(address))) callback(notThere(url), '', 0);
-      else if (options.all === true) callback(null, found);
+      else if (options.all === true) callback(null, [...found]);
       else callback(null, first.address, first.family);
     });
   };

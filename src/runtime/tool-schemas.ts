@@ -16,6 +16,10 @@ export interface CompiledTool {
 
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
+/** Validators by the digest of what is said about the tool: a thousand runs with the same tools compile each once. */
+const known = new Map<string, ValidateFunction>();
+const MOST_KNOWN = 1000;
+
 /**
  * Compiles the schemas of tools. Refused (ERR_USAGE): a name that isn't one or is taken, a schema that isn't one, is no object's, or refers outside
  * itself. Arguments are only looked at: no default is filled in and no type converted, since what was approved is what runs.
@@ -34,17 +38,22 @@ export async function compileTools(tools: readonly Tool[]): Promise<ReadonlyMap<
     if (!Number.isSafeInteger(spec.timeoutMs) || spec.timeoutMs < 1) throw refused(spec.name, 'expected a time limit in whole milliseconds');
     const outside = outsideReference(spec.inputSchema);
     if (outside !== undefined) throw refused(spec.name, `its schema refers to ${safeLine(outside, 80)}, outside itself`);
-    let validate: ValidateFunction;
-    try {
-      // An instance each: one schema's names are nothing to another's.
-      validate = new Ajv2020({ allErrors: false, strict: false, validateFormats: false, logger: false }).compile(spec.inputSchema);
-    } catch (error) {
-      throw refused(spec.name, `its schema is none: ${safeLine(messageOf(error), 200)}`);
+    const specSha256 = specDigest(spec);
+    let found = known.get(specSha256);
+    if (found === undefined) {
+      try {
+        // An instance each: one schema's names are nothing to another's.
+        found = new Ajv2020({ allErrors: false, strict: false, validateFormats: false, logger: false }).compile(spec.inputSchema);
+      } catch (error) {
+        throw refused(spec.name, `its schema is none: ${safeLine(messageOf(error), 200)}`);
+      }
+      if (known.size < MOST_KNOWN) known.set(specSha256, found);
     }
+    const validate = found;
     compiled.set(spec.name, {
       tool,
       spec,
-      specSha256: specDigest(spec),
+      specSha256,
       check: (value) => {
         if (validate(value)) return undefined;
         const error = validate.errors?.[0];
