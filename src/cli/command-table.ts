@@ -52,7 +52,7 @@ export const COMMANDS = {
       ['job run --safe --no-net --timeout 5m -- make', 'with a time limit'],
       ['job run --dry-run --safe -- npm test', 'show the plan and start nothing'],
       ['job run job.yaml', 'from a job file'],
-      ['job run --agent agent.yaml --task "Fix the test"', 'an agent'],
+      ['job run --agent agent.yaml --name fix', 'an agent'],
     ],
   },
   status: {
@@ -209,7 +209,7 @@ export const COMMANDS = {
     about: [SHOWN_WORD, 'Nothing runs yet: `job resume` asks schema, policy and limits again, and then runs it once. --arguments runs other arguments instead; both are recorded. --settled says that an execution whose end nobody saw did happen, and what it answered.'],
     examples: [
       ['job approve apr-01KC4Q8Z 9b41c7e02a55', ''],
-      ['job approve apr-01KC4Q8Z 9b41c7e02a55 --arguments \'{"path":"a"}\'', 'with other arguments'],
+      ['job approve apr-01KC4Q8Z 9b41c7e02a55 --arguments {"path":"a"}', 'with other arguments'],
     ],
   },
   reject: {
@@ -219,7 +219,7 @@ export const COMMANDS = {
     least: 1,
     most: 2,
     about: [SHOWN_WORD, 'The call is denied and the agent told, or the run ends, as the policy says. --note goes to the agent too.'],
-    examples: [['job reject apr-01KC4Q8Z 9b41c7e02a55 --note "Not this file"', '']],
+    examples: [['job reject apr-01KC4Q8Z 9b41c7e02a55', '']],
   },
   resume: {
     group: 'Agents',
