@@ -76,8 +76,10 @@ async function report(args: ParsedArgs, context: CliContext, control: OpenContro
 
 /** The flags as every tool call gets them: at least --safe, and nothing that belongs to the agent's run itself. */
 function sandboxRequest(args: ParsedArgs): Omit<JobRequest, 'argv'> {
-  const { argv: _argv, name: _name, ...request } = jobRequestOf({ ...args, words: ['tool'], afterDashes: true });
-  return { ...request, mode: request.mode === 'strict' ? 'strict' : 'safe' };
+  const request = jobRequestOf({ ...args, words: [], afterDashes: true });
+  const own: readonly string[] = ['argv', 'name'];
+  const kept = Object.fromEntries(Object.entries(request).filter(([key]) => !own.includes(key)));
+  return { ...kept, mode: request.mode === 'strict' ? 'strict' : 'safe' };
 }
 
 function progress(args: ParsedArgs, context: CliContext): (runId: string, event: NewEvent) => void {

@@ -68,7 +68,7 @@ function valueAt(value: JsonValue, steps: readonly string[]): JsonValue | typeof
 function isWithinPath(path: string, directory: string): boolean {
   const inner = plainPath(path);
   const outer = plainPath(directory);
-  if (inner === undefined || outer === undefined || inner.absolute !== outer.absolute) return false;
+  if (inner === undefined || inner.absolute !== outer?.absolute) return false;
   return outer.names.every((name, index) => inner.names[index] === name);
 }
 

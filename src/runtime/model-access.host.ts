@@ -58,7 +58,7 @@ export function turnModel(session: ControlSession, onText?: (text: string) => vo
 }
 
 async function askModel(session: ControlSession, model: Model, given: ModelRequest, onText?: (text: string) => void): Promise<ModelReply> {
-  const { parts, rules } = session;
+  const { rules } = session;
   let canonical: string;
   try {
     canonical = canonicalJson(given);

@@ -97,7 +97,7 @@ function recordOf(policy: string, answer: PolicyAnswer): JsonObject {
     kind: answer.kind,
     policy,
     ...(answer.rule === undefined ? {} : { rule: answer.rule }),
-    ...('reason' in answer && answer.reason !== undefined ? { reason: answer.reason } : {}),
+    ...(answer.kind === 'allow' || answer.reason === undefined ? {} : { reason: answer.reason }),
   };
 }
 

@@ -2,9 +2,7 @@
  * Takes keys out of captured text: as they are, and in every encoding in which they commonly travel (base64 and base64url at each alignment, hex,
  * percent-encoding, JSON escapes). For what is captured, shown or exported; decisions, arguments and observations are stored as they are.
  */
-export interface Redaction {
-  (text: string): string;
-}
+export type Redaction = (text: string) => string;
 
 export const REDACTED = '[key taken out]';
 /** Shorter texts are no keys, and would tear holes into everything. */
@@ -26,7 +24,7 @@ export function redaction(keys: readonly string[]): Redaction {
 function formsOf(key: string): readonly string[] {
   const bytes = Buffer.from(key, 'utf8');
   const percentAll = [...bytes].map((byte) => `%${byte.toString(16).padStart(2, '0')}`).join('');
-  const unicode = [...key].flatMap((character) => [...character].flatMap((one) => [...Array(one.length).keys()].map((at) => `\\u${one.charCodeAt(at).toString(16).padStart(4, '0')}`))).join('');
+  const unicode = Array.from({ length: key.length }, (_, at) => `\\u${key.charCodeAt(at).toString(16).padStart(4, '0')}`).join('');
   return [
     key,
     encodeURIComponent(key),

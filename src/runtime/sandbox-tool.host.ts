@@ -72,12 +72,17 @@ async function executeRun({ runner, caller, request }: ToolSandbox, argv: readon
     handle.kill();
   };
   call.signal.addEventListener('abort', kill, { once: true });
-  if (call.signal.aborted) kill();
+  if (isAborted(call.signal)) kill();
   try {
     return answerOf(await handle.result);
   } finally {
     call.signal.removeEventListener('abort', kill);
   }
+}
+
+/** It may have been aborted while the run was recorded. */
+function isAborted(signal: AbortSignal): boolean {
+  return signal.aborted;
 }
 
 function answerOf(result: RunResult): ToolAnswer {

@@ -111,7 +111,7 @@ export async function act(session: ControlSession, step: StepRow, judgement: Jud
         compiled,
         request,
         kind: 'call',
-        why: String(verdict.record['reason'] ?? verdict.record['rule'] ?? 'the policy asks'),
+        why: typeof verdict.record['reason'] === 'string' ? verdict.record['reason'] : 'the policy asks',
         policy: verdict.record,
         expiresMs: verdict.expiresMs,
         grantMs: verdict.grantMs,

@@ -1,6 +1,6 @@
 import type { ValidateFunction } from 'ajv';
 import { messageOf, ProofrunError } from '../core/errors.ts';
-import type { JsonValue } from '../core/json.ts';
+import type { JsonObject, JsonValue } from '../core/json.ts';
 import { safeLine } from '../core/text-safety.ts';
 import { specDigest } from './approval.ts';
 import type { Tool, ToolSpec } from './contract.ts';
@@ -73,7 +73,7 @@ function outsideReference(value: JsonValue): string | undefined {
     }
     return undefined;
   }
-  for (const [key, item] of Object.entries(value) as [string, JsonValue][]) {
+  for (const [key, item] of Object.entries<JsonValue>(value as JsonObject)) {
     if ((key === '$ref' || key === '$dynamicRef') && typeof item === 'string' && !item.startsWith('#')) return item;
     const found = outsideReference(item);
     if (found !== undefined) return found;

@@ -172,8 +172,7 @@ export type ControlRow<T extends ControlTable> = { readonly [C in keyof ColumnsO
 
 export const CONTROL_TABLE_NAMES = Object.keys(CONTROL_TABLES) as readonly ControlTable[];
 /** Tables whose rows belong to one run by `run_id`. */
-export const CONTROL_PARTS = ['control_turns', 'control_steps', 'control_approvals', 'control_attempts'] as const;
-export type ControlPart = (typeof CONTROL_PARTS)[number];
+export type ControlPart = Exclude<ControlTable, 'control_runs'>;
 
 function columnSql(name: string, type: ColumnType): string {
   if (typeof type !== 'string') {

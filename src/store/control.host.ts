@@ -1,5 +1,5 @@
-import { ProofrunError, messageOf } from '../core/errors.ts';
-import { CONTROL_ENDS, CONTROL_STATES, type ControlState } from '../core/control.ts';
+import { messageOf } from '../core/errors.ts';
+import type { ControlState } from '../core/control.ts';
 import { sha256Hex } from '../core/canonical-json.ts';
 import type { JsonValue } from '../core/json.ts';
 import { parseStrictJson } from '../core/strict-json.ts';
@@ -7,7 +7,7 @@ import type { Connection } from './connection.host.ts';
 import { changeControlRun, insertControlRun, type ControlChange, type ControlChanged, type ControlLease } from './control-change.host.ts';
 import { checkControlChain, type ControlEvent, type ControlEventRow } from './control-chain.ts';
 import { controlDigest, parseControlRow, partKey, type ApprovalRow, type ControlRunRow, type ModelAttemptRow, type PartRow, type StepRow, type TurnRow } from './control-rows.ts';
-import { CONTROL_PARTS, type ControlPart } from './control-schema.ts';
+import type { ControlPart } from './control-schema.ts';
 import { CHAIN_START, type ChainCheck, type NewEvent } from './event-chain.ts';
 import { livenessOf } from './owner.host.ts';
 import { checkRunName, runAmbiguous, runNotFound } from './selector.ts';
@@ -287,14 +287,4 @@ function readData(text: string): JsonValue {
   } catch (error) {
     return { unreadable: messageOf(error) };
   }
-}
-
-/** Why a row can't be trusted by its words alone; undefined when nothing is wrong with them. */
-export function faultOfRun(row: ControlRunRow): string | undefined {
-  return CONTROL_STATES.includes(row.state) ? undefined : `state ${JSON.stringify(row.state)}`;
-}
-
-/** ERR_RUN_STATE unless the run may still go on. */
-export function requireOpen(row: ControlRunRow): void {
-  if (CONTROL_ENDS.includes(row.state)) throw new ProofrunError('ERR_RUN_STATE', { message: `${row.id}: it is ${row.state}`, hint: `job show ${row.id}` });
 }

@@ -67,8 +67,15 @@ async function momentOf(where: string): Promise<number> {
   const base = directory();
   let points = 0;
   let found = 0;
-  const store = openStore(join(base, 'state'), Date.now, { announce: (at) => void (at !== 'waiting' && (points += 1)) });
-  const runtime = openRuntime({ store, at: async () => void (points += 1) });
+  const store = openStore(join(base, 'state'), Date.now, {
+    announce: (at) => {
+      if (at !== 'waiting') points += 1;
+    },
+  });
+  const runtime = openRuntime({ store, at: async () => {
+      points += 1;
+    },
+  });
   const open = await runtime.start(
     work(join(base, 'world'), async (what) => {
       points += 1;

@@ -32,8 +32,8 @@ function stepLines(step: StepView): readonly string[] {
 }
 
 function evidenceWords(evidence: JsonValue): string {
-  if (typeof evidence !== 'object' || evidence === null || !('run' in evidence)) return '';
-  return `  ${safeLine(String(evidence.run), 40)}`;
+  if (typeof evidence !== 'object' || evidence === null || !('run' in evidence) || typeof evidence.run !== 'string') return '';
+  return `  ${safeLine(evidence.run, 40)}`;
 }
 
 /** `job show --list`. */
