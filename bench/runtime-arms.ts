@@ -32,7 +32,13 @@ function agentOf(turns: number): Agent {
 }
 
 const NOTE: Tool = {
-  spec: { name: 'note', description: 'nothing', effect: 'side-effect', timeoutMs: 60_000, inputSchema: { type: 'object', properties: { n: { type: 'integer' } } } },
+  spec: {
+    name: 'note',
+    description: 'nothing',
+    effect: 'side-effect',
+    timeoutMs: 60_000,
+    inputSchema: { type: 'object', properties: { n: { type: 'integer' } } },
+  },
   execute: async () => ({ outcome: 'answered_ok', value: { ok: true } }),
 };
 
@@ -43,7 +49,9 @@ function definition(turns: number, decide: () => { readonly kind: 'allow' | 'ask
 /** Commits of the same size by the same library, nothing else: one row of 2 KiB changed and one inserted. */
 function bareCommits(file: string, count: number): number {
   const db = new Database(file);
-  db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE IF NOT EXISTS bare (id INTEGER PRIMARY KEY, data TEXT); CREATE TABLE IF NOT EXISTS log (id INTEGER PRIMARY KEY, data TEXT);');
+  db.exec(
+    'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE IF NOT EXISTS bare (id INTEGER PRIMARY KEY, data TEXT); CREATE TABLE IF NOT EXISTS log (id INTEGER PRIMARY KEY, data TEXT);',
+  );
   db.prepare('INSERT OR REPLACE INTO bare VALUES (1, ?)').run('x'.repeat(1000));
   const update = db.prepare('UPDATE bare SET data = ? WHERE id = 1');
   const insert = db.prepare('INSERT INTO log (data) VALUES (?)');
@@ -109,12 +117,22 @@ async function steps(state: string, count: number): Promise<readonly string[]> {
 function list(state: string, count: number): readonly string[] {
   const store = openStore(state, Date.now);
   const made = store.control.create(
-    { id: 'ctl-00000000000000000000000000', name: null, workspace: '/w', agent: 'bench', spec: '{}', deadlineMs: null, lease: { owner: { pid: 1, startTicks: 1, bootId: 'b', pidNamespace: 'p' }, leaseId: 'l', expiresMs: 1 } },
+    {
+      id: 'ctl-00000000000000000000000000',
+      name: null,
+      workspace: '/w',
+      agent: 'bench',
+      spec: '{}',
+      deadlineMs: null,
+      lease: { owner: { pid: 1, startTicks: 1, bootId: 'b', pidNamespace: 'p' }, leaseId: 'l', expiresMs: 1 },
+    },
     [{ kind: 'run.started' }],
   );
   const db = new Database(join(state, 'proofrun.db'));
   const columns = Object.keys(made.run).filter((column) => column !== 'id' && column !== 'created_ms');
-  const insert = db.prepare(`INSERT INTO control_runs (id, created_ms, ${columns.join(', ')}) SELECT ?, ?, ${columns.join(', ')} FROM control_runs WHERE id = ?`);
+  const insert = db.prepare(
+    `INSERT INTO control_runs (id, created_ms, ${columns.join(', ')}) SELECT ?, ?, ${columns.join(', ')} FROM control_runs WHERE id = ?`,
+  );
   db.transaction(() => {
     for (let at = 1; at < count; at += 1) insert.run(`ctl-${String(at).padStart(26, '0')}`, made.run.created_ms + at, made.run.id);
   })();

@@ -15,7 +15,16 @@ const folder = join(ROOT, 'build', `bench-runtime-${process.pid}`);
 mkdirSync(folder, { recursive: true });
 try {
   const program = join(folder, 'runtime.mjs');
-  await build({ entryPoints: [join(ROOT, 'bench/runtime-arms.ts')], outfile: program, bundle: true, platform: 'node', format: 'esm', target: 'node20', packages: 'external', logLevel: 'error' });
+  await build({
+    entryPoints: [join(ROOT, 'bench/runtime-arms.ts')],
+    outfile: program,
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    target: 'node20',
+    packages: 'external',
+    logLevel: 'error',
+  });
   const { measure } = await import(pathToFileURL(program).href);
   const state = mkdtempSync(join(folder, 'state-'));
   for (const line of await measure({ state, steps: option('steps', 300), list: option('list', 100_000), open: option('open', 1000) })) console.log(line);

@@ -27,7 +27,8 @@ export interface CommandRow {
 }
 
 const CONTROL_WORD = 'RUN is the id of an agent run (ctl-...), a unique prefix of one, a name, or `last` (the newest of this workspace, and the default).';
-const SHOWN_WORD = 'HASH is the beginning of the hash that `job approvals` shows, at least 12 digits: a decision is on what was shown. Without it the question is shown and asked on the terminal; no answer decides nothing.';
+const SHOWN_WORD =
+  'HASH is the beginning of the hash that `job approvals` shows, at least 12 digits: a decision is on what was shown. Without it the question is shown and asked on the terminal; no answer decides nothing.';
 
 const RUN_WORD = 'RUN is an id, a unique prefix of one, a name, or `last` (the newest of this workspace, and the default).';
 
@@ -194,7 +195,9 @@ export const COMMANDS = {
     words: '[APPROVAL]',
     least: 0,
     most: 1,
-    about: ['APPROVAL is an id (apr-...) or a unique prefix of one. A question is shown with the hash that a decision has to name. What an agent, a model or a server wrote is quoted line by line.'],
+    about: [
+      'APPROVAL is an id (apr-...) or a unique prefix of one. A question is shown with the hash that a decision has to name. What an agent, a model or a server wrote is quoted line by line.',
+    ],
     examples: [
       ['job approvals', ''],
       ['job approvals apr-01KC4Q8Z --page 2', 'the next page of long arguments'],
@@ -206,7 +209,10 @@ export const COMMANDS = {
     words: 'APPROVAL [HASH]',
     least: 1,
     most: 2,
-    about: [SHOWN_WORD, 'Nothing runs yet: `job resume` asks schema, policy and limits again, and then runs it once. --arguments runs other arguments instead; both are recorded. --settled says that an execution whose end nobody saw did happen, and what it answered.'],
+    about: [
+      SHOWN_WORD,
+      'Nothing runs yet: `job resume` asks schema, policy and limits again, and then runs it once. --arguments runs other arguments instead; both are recorded. --settled says that an execution whose end nobody saw did happen, and what it answered.',
+    ],
     examples: [
       ['job approve apr-01KC4Q8Z 9b41c7e02a55', ''],
       ['job approve apr-01KC4Q8Z 9b41c7e02a55 --arguments {"path":"a"}', 'with other arguments'],
@@ -227,7 +233,10 @@ export const COMMANDS = {
     words: '[RUN]',
     least: 0,
     most: 1,
-    about: [CONTROL_WORD, 'Reads the agent file again and asks its schemas, its policy and every limit as they are now. Flags are those of the first `job run --agent`. A run that another process works on is refused.'],
+    about: [
+      CONTROL_WORD,
+      'Reads the agent file again and asks its schemas, its policy and every limit as they are now. Flags are those of the first `job run --agent`. A run that another process works on is refused.',
+    ],
     examples: [['job resume last', '']],
   },
   cancel: {
@@ -337,7 +346,11 @@ export const COMMANDS = {
     least: 0,
     most: 1,
     completes: 'run',
-    about: [RUN_WORD, 'A word with a slash, or that ends in .json, is a bundle file. Exits with 201 when anything differs.', 'With --chain only the chain of events is followed, of a run or of an agent run (ctl-...), to every row that it speaks of. --head holds it to an event that was noted earlier: a chain that was cut back or written anew fails.'],
+    about: [
+      RUN_WORD,
+      'A word with a slash, or that ends in .json, is a bundle file. Exits with 201 when anything differs.',
+      'With --chain only the chain of events is followed, of a run or of an agent run (ctl-...), to every row that it speaks of. --head holds it to an event that was noted earlier: a chain that was cut back or written anew fails.',
+    ],
     examples: [
       ['job verify --chain ctl-01KC4Q8Z', 'events and rows of an agent run'],
       ['job verify last', ''],

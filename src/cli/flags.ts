@@ -214,7 +214,12 @@ export const FLAGS = {
   page: { value: { kind: 'count', name: 'N' }, help: 'A page of what was written in full', commands: ['approvals'], section: 'Selection' },
   rules: { value: { kind: 'path', name: 'FILE' }, help: 'The tool policy to ask', commands: ['recheck'], section: 'Selection' },
   chain: { value: { kind: 'none' }, help: 'Only follow the chain of events', commands: ['verify'], section: 'Selection' },
-  head: { value: { kind: 'string', name: 'SEQ:HASH' }, help: 'An event that was noted earlier must be in the chain', commands: ['verify'], section: 'Selection' },
+  head: {
+    value: { kind: 'string', name: 'SEQ:HASH' },
+    help: 'An event that was noted earlier must be in the chain',
+    commands: ['verify'],
+    section: 'Selection',
+  },
   json: { value: { kind: 'none' }, help: 'Write JSON (snake_case keys) to stdout', commands: 'every', section: 'Output' },
   help: { value: { kind: 'none' }, short: 'h', help: 'Explain the command', commands: 'every', section: 'Output' },
 } as const satisfies Record<string, FlagRow>;

@@ -48,7 +48,8 @@ export async function resumeAgent(args: ParsedArgs, context: CliContext): Promis
     const id = await control.find(args.words[0]);
     const store = control.runs.runner.parts.store.control;
     const source = sourceOf(parseStrictJson(store.spec(store.rows(id).run.spec_sha256)));
-    if (source === undefined) throw new ProofrunError('ERR_RUN_STATE', { message: `${id}: it was started by a program, which has to resume it`, hint: `job show ${id}` });
+    if (source === undefined)
+      throw new ProofrunError('ERR_RUN_STATE', { message: `${id}: it was started by a program, which has to resume it`, hint: `job show ${id}` });
     const agent = await load(control, source.file, source.directory, source.request);
     const open = await control.runtime.resume(id, agent.definition);
     if (open === undefined) return await report(args, context, control, control.runtime.view(id));
@@ -86,7 +87,9 @@ function progress(args: ParsedArgs, context: CliContext): (runId: string, event:
   if (args.flags.quiet === true || args.flags.json === true) return () => undefined;
   return (_, event) => {
     if (!event.kind.startsWith('step.') && !event.kind.startsWith('approval.')) return;
-    const facts = Object.entries(event.data ?? {}).map(([key, value]: [string, JsonValue]) => `${key} ${safeLine(typeof value === 'string' ? value : JSON.stringify(value), 100)}`);
+    const facts = Object.entries(event.data ?? {}).map(
+      ([key, value]: [string, JsonValue]) => `${key} ${safeLine(typeof value === 'string' ? value : JSON.stringify(value), 100)}`,
+    );
     context.stderr.write(`job: ${event.kind}  ${facts.join('  ')}\n`);
   };
 }

@@ -44,7 +44,10 @@ function told(args: ParsedArgs, context: CliContext, { id, ok, fact, head }: Tol
 function readHead(text: string): { readonly seq: number; readonly hash: string } {
   const match = /^([1-9][0-9]{0,15}):([0-9a-f]{64})$/.exec(text);
   if (match === null) {
-    throw new ProofrunError('ERR_USAGE', { message: `--head expects SEQ:HASH as \`job verify --chain\` prints it; received ${JSON.stringify(text)}`, hint: 'job verify --chain RUN' });
+    throw new ProofrunError('ERR_USAGE', {
+      message: `--head expects SEQ:HASH as \`job verify --chain\` prints it; received ${JSON.stringify(text)}`,
+      hint: 'job verify --chain RUN',
+    });
   }
   return { seq: Number(match[1]), hash: match[2] ?? '' };
 }

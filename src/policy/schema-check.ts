@@ -67,7 +67,13 @@ export async function checkDocument(document: LocatedDocument, schema: SchemaNam
   throw errorAt(code, document.file, placeAt(document, pointer), { message, ...(hint === undefined ? {} : { hint }) });
 }
 
-const ARTICLES: Readonly<Record<SchemaName, string>> = { job: 'a job', policy: 'a policy', profile: 'a profile', agent: 'an agent', tool_policy: 'a tool policy' };
+const ARTICLES: Readonly<Record<SchemaName, string>> = {
+  job: 'a job',
+  policy: 'a policy',
+  profile: 'a profile',
+  agent: 'an agent',
+  tool_policy: 'a tool policy',
+};
 
 interface Explained {
   readonly pointer: string;

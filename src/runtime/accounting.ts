@@ -31,7 +31,10 @@ export function costOf(price: ModelPrice | undefined, inputTokens: number, outpu
 }
 
 /** What a provider may honestly report for a request and its reply. */
-export function plausible(usage: ModelUsage | null, facts: { readonly requestBytes: number; readonly reserved: Charge; readonly maxOutputTokens: number | null; readonly reply: ModelReply | undefined }): usage is ModelUsage {
+export function plausible(
+  usage: ModelUsage | null,
+  facts: { readonly requestBytes: number; readonly reserved: Charge; readonly maxOutputTokens: number | null; readonly reply: ModelReply | undefined },
+): usage is ModelUsage {
   if (usage === null) return false;
   const { inputTokens, outputTokens } = usage;
   if (!Number.isSafeInteger(inputTokens) || !Number.isSafeInteger(outputTokens) || inputTokens < 1 || outputTokens < 0) return false;

@@ -86,7 +86,9 @@ export interface Question {
 export function presentQuestion(question: Question): string {
   const { spec } = question;
   return [
-    question.kind === 'call' ? `The agent asks to run ${safeText(spec.name, { max: 64 })} (${spec.effect}).` : `An execution of ${safeText(spec.name, { max: 64 })} (${spec.effect}) was cut off: whether it happened is not known.`,
+    question.kind === 'call'
+      ? `The agent asks to run ${safeText(spec.name, { max: 64 })} (${spec.effect}).`
+      : `An execution of ${safeText(spec.name, { max: 64 })} (${spec.effect}) was cut off: whether it happened is not known.`,
     `Asked because: ${safeText(question.why, { max: SHOWN_REASON })}`,
     ...quoted('The tool says of itself', spec.description, SHOWN_REASON),
     ...quoted('The agent says', question.reason, SHOWN_REASON),

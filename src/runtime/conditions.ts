@@ -52,7 +52,12 @@ export function compileCondition(value: JsonObject, where: string): Condition {
 }
 
 function pointerSteps(pointer: string): readonly string[] {
-  return pointer === '' ? [] : pointer.slice(1).split('/').map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'));
+  return pointer === ''
+    ? []
+    : pointer
+        .slice(1)
+        .split('/')
+        .map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'));
 }
 
 function valueAt(value: JsonValue, steps: readonly string[]): JsonValue | typeof ABSENT {

@@ -110,7 +110,10 @@ export function recordDecision(session: ControlSession, decision: unknown, stop:
   if (tooMany !== undefined) {
     session.end(tooMany, 'failed', {
       add: { turns: 1, steps: steps.length },
-      writes: [turn('calls', ids, null), ...steps.map((step): PartWrite => ({ table: 'control_steps', insert: { ...step, state: 'failed', detail: 'the limit of steps' } }))],
+      writes: [
+        turn('calls', ids, null),
+        ...steps.map((step): PartWrite => ({ table: 'control_steps', insert: { ...step, state: 'failed', detail: 'the limit of steps' } })),
+      ],
     });
     return 'over';
   }

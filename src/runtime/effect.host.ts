@@ -78,7 +78,8 @@ async function run(compiled: CompiledTool, call: ToolCall): Promise<Recorded> {
 export function recordable(answer: ToolAnswer): Recorded {
   try {
     const outcome = OUTCOMES_OF_TOOLS.find((one) => one === answer.outcome);
-    if (outcome === undefined) return { outcome: 'answered_unrecordable', observation: null, detail: `outcome ${JSON.stringify(answer.outcome)} is none`, evidence: null };
+    if (outcome === undefined)
+      return { outcome: 'answered_unrecordable', observation: null, detail: `outcome ${JSON.stringify(answer.outcome)} is none`, evidence: null };
     // Also text that has no UTF-8 form is nothing that can be recorded.
     canonicalJson(answer.detail ?? null);
     return {
@@ -143,9 +144,13 @@ function settle(session: ControlSession, compiled: CompiledTool, step: StepRow, 
   const event = { kind: 'step.settled', data: { step: step.number, state, outcome: recorded.outcome } };
   try {
     if (recorded.outcome === 'answered_unrecordable') {
-      session.end({ reason: 'internal_error', detail: `step ${step.number}: what ${compiled.spec.name} answered can't be recorded: ${recorded.detail ?? ''}` }, 'failed', {
-        writes: [write],
-      });
+      session.end(
+        { reason: 'internal_error', detail: `step ${step.number}: what ${compiled.spec.name} answered can't be recorded: ${recorded.detail ?? ''}` },
+        'failed',
+        {
+          writes: [write],
+        },
+      );
       return;
     }
     session.write({ events: [event], fields: { failures: state === 'done' ? 0 : state === 'failed' ? failures + 1 : failures }, writes: [write] });

@@ -21,7 +21,8 @@ export interface JudgedCall {
 
 /** No call is executed but one that is `allow`, or `ask` with an approval that is bound to this very request. */
 export type Judgement =
-  { readonly kind: 'invalid'; readonly fault: string } | { readonly kind: 'judged'; readonly compiled: CompiledTool; readonly request: string; readonly verdict: Verdict };
+  | { readonly kind: 'invalid'; readonly fault: string }
+  | { readonly kind: 'judged'; readonly compiled: CompiledTool; readonly request: string; readonly verdict: Verdict };
 
 /** Schema first, then the policies, on a frozen copy. */
 export async function judge(judging: Judging, call: JudgedCall): Promise<Judgement> {

@@ -50,7 +50,11 @@ export async function sendKeyed(plan: KeyedRequest): Promise<IncomingMessage> {
   if (plain && isIP(literal) !== 0 && !isLoopback(literal)) throw notThere(url);
   return await new Promise<IncomingMessage>((resolve, reject) => {
     const fail = (error: unknown): void => {
-      reject(error instanceof ProofrunError ? error : new ProofrunError('ERR_LAUNCH', { message: redact(`${url.origin}: ${messageOf(error)}`), hint: 'look whether it answers' }));
+      reject(
+        error instanceof ProofrunError
+          ? error
+          : new ProofrunError('ERR_LAUNCH', { message: redact(`${url.origin}: ${messageOf(error)}`), hint: 'look whether it answers' }),
+      );
     };
     const send = plain ? httpRequest : httpsRequest;
     const sent = send(url, {
@@ -66,7 +70,12 @@ export async function sendKeyed(plan: KeyedRequest): Promise<IncomingMessage> {
       if (statusCode >= 300 && statusCode < 400) {
         response.resume();
         sent.destroy();
-        fail(new ProofrunError('ERR_USAGE', { message: `${url.origin}: it answers with a redirect (${statusCode}), and a key follows none`, hint: 'name the place itself' }));
+        fail(
+          new ProofrunError('ERR_USAGE', {
+            message: `${url.origin}: it answers with a redirect (${statusCode}), and a key follows none`,
+            hint: 'name the place itself',
+          }),
+        );
         return;
       }
       resolve(response);
@@ -96,8 +105,10 @@ function readUrl(text: string, redact: (text: string) => string): URL {
   } catch {
     throw new ProofrunError('ERR_USAGE', { message: `expected a URL, received ${JSON.stringify(redact(text)).slice(0, 200)}`, hint: 'write https://...' });
   }
-  if (url.protocol !== 'https:' && url.protocol !== 'http:') throw new ProofrunError('ERR_USAGE', { message: `${url.protocol} carries no key`, hint: 'write https://...' });
-  if (url.username !== '' || url.password !== '') throw new ProofrunError('ERR_USAGE', { message: 'a URL with a user or password in it', hint: 'state the key apart' });
+  if (url.protocol !== 'https:' && url.protocol !== 'http:')
+    throw new ProofrunError('ERR_USAGE', { message: `${url.protocol} carries no key`, hint: 'write https://...' });
+  if (url.username !== '' || url.password !== '')
+    throw new ProofrunError('ERR_USAGE', { message: 'a URL with a user or password in it', hint: 'state the key apart' });
   return url;
 }
 

@@ -80,16 +80,25 @@ export function uncapped(limits: ControlLimits, maxOutputTokens: number | null):
 }
 
 /** Refuses limits that nothing could hold, before anything is recorded. ERR_USAGE. */
-export function checkLimits(limits: ControlLimits, model: { readonly name: string; readonly price: ModelPrice | undefined; readonly maxOutputTokens: number | null } | undefined): void {
+export function checkLimits(
+  limits: ControlLimits,
+  model: { readonly name: string; readonly price: ModelPrice | undefined; readonly maxOutputTokens: number | null } | undefined,
+): void {
   for (const [name, value] of Object.entries(limits) as [string, number | undefined][]) {
     if (value === undefined) continue;
     if (!Number.isSafeInteger(value) || value < (name === 'retries' ? 0 : 1)) {
-      throw new ProofrunError('ERR_USAGE', { message: `limit ${name}: expected a whole number from 1, received ${String(value)}`, hint: 'write a whole number' });
+      throw new ProofrunError('ERR_USAGE', {
+        message: `limit ${name}: expected a whole number from 1, received ${String(value)}`,
+        hint: 'write a whole number',
+      });
     }
   }
   if (model === undefined) return;
   if (limits.costNanoUsd !== undefined && model.price === undefined) {
-    throw new ProofrunError('ERR_USAGE', { message: `a limit of cost needs a price of the model ${model.name}, and none is known`, hint: 'state model.price, or take the limit out' });
+    throw new ProofrunError('ERR_USAGE', {
+      message: `a limit of cost needs a price of the model ${model.name}, and none is known`,
+      hint: 'state model.price, or take the limit out',
+    });
   }
   const fault = uncapped(limits, model.maxOutputTokens);
   if (fault !== undefined) throw new ProofrunError('ERR_USAGE', { message: `${fault}, and the model has none`, hint: 'state model.max_output_tokens' });

@@ -94,7 +94,10 @@ async function holdBack(session: ControlSession, delayMs: number): Promise<void>
   const left = timeLeft(limits, session.spent());
   if (left !== undefined && delayMs >= left) {
     const elapsed = limits.elapsedMs !== undefined && limits.elapsedMs - session.spent().elapsedMs <= delayMs;
-    throw ended(session, { reason: elapsed ? 'limit_elapsed_time' : 'limit_active_time', detail: `the next try would come after ${delayMs} ms, and ${left} ms are left` });
+    throw ended(session, {
+      reason: elapsed ? 'limit_elapsed_time' : 'limit_active_time',
+      detail: `the next try would come after ${delayMs} ms, and ${left} ms are left`,
+    });
   }
   await session.parts.pause(delayMs, session.signal);
 }

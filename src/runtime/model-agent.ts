@@ -34,7 +34,10 @@ export function conversation(view: RunView): readonly ModelMessage[] {
   const messages: ModelMessage[] = [{ role: 'user', text: typeof view.task === 'string' ? view.task : JSON.stringify(view.task) }];
   for (const turn of view.turns) {
     if (turn.kind === 'invalid') {
-      messages.push({ role: 'assistant', text: turn.reason, calls: [] }, { role: 'user', text: `Nothing of your reply was done: ${turn.fault ?? 'it was invalid'}.` });
+      messages.push(
+        { role: 'assistant', text: turn.reason, calls: [] },
+        { role: 'user', text: `Nothing of your reply was done: ${turn.fault ?? 'it was invalid'}.` },
+      );
       continue;
     }
     const steps = view.steps.filter((step) => step.turn === turn.number);

@@ -23,7 +23,14 @@ export type PolicyAnswer =
   | { readonly kind: 'allow'; readonly rule?: string }
   /** `ends`: the run with it. */
   | { readonly kind: 'deny'; readonly reason: string; readonly rule?: string; readonly ends?: boolean }
-  | { readonly kind: 'ask'; readonly reason?: string; readonly rule?: string; readonly expiresMs?: number; readonly grantMs?: number; readonly onReject?: OnReject };
+  | {
+      readonly kind: 'ask';
+      readonly reason?: string;
+      readonly rule?: string;
+      readonly expiresMs?: number;
+      readonly grantMs?: number;
+      readonly onReject?: OnReject;
+    };
 
 /** A policy, from a file or written as a function. `digest` changes with what it says: every approval is bound to it. */
 export interface Policy {
@@ -40,7 +47,13 @@ export function functionPolicy(name: string, version: string, decide: Policy['de
 export type Verdict =
   | { readonly kind: 'allow'; readonly record: JsonObject }
   | { readonly kind: 'deny'; readonly record: JsonObject; readonly reason: string; readonly ends: boolean }
-  | { readonly kind: 'ask'; readonly record: JsonObject; readonly expiresMs: number | undefined; readonly grantMs: number | undefined; readonly onReject: OnReject }
+  | {
+      readonly kind: 'ask';
+      readonly record: JsonObject;
+      readonly expiresMs: number | undefined;
+      readonly grantMs: number | undefined;
+      readonly onReject: OnReject;
+    }
   | { readonly kind: 'unknown'; readonly record: JsonObject; readonly fault: string };
 
 /** Digest of all policies of a run, in their order. */

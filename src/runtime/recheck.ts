@@ -19,7 +19,10 @@ export async function recheck(view: RunView, policies: readonly Policy[]): Promi
   for (const step of view.steps) {
     if (step.request === null || step.effect === null) continue;
     const before: RunView = Object.freeze({ ...view, steps: Object.freeze(view.steps.filter((other) => other.number < step.number)) });
-    const verdict = await askPolicies(policies, Object.freeze({ run: before, step: step.number, tool: step.tool, effect: step.effect, arguments: step.arguments, request: step.request }));
+    const verdict = await askPolicies(
+      policies,
+      Object.freeze({ run: before, step: step.number, tool: step.tool, effect: step.effect, arguments: step.arguments, request: step.request }),
+    );
     const recorded = kindOf(step.policy);
     const detail = verdict.kind === 'deny' ? verdict.reason : verdict.kind === 'unknown' ? verdict.fault : ruleOf(verdict.record);
     results.push({ step: step.number, tool: step.tool, recorded, now: verdict.kind, detail, changed: recorded !== null && recorded !== verdict.kind });

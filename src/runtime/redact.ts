@@ -39,7 +39,9 @@ function formsOf(key: string): readonly string[] {
 
 /** The part of the base64 text that follows from the key alone when `shift` bytes of something else come before it. */
 function base64At(bytes: Buffer, shift: number): readonly string[] {
-  const text = Buffer.concat([Buffer.alloc(shift), bytes]).toString('base64').replace(/=+$/, '');
+  const text = Buffer.concat([Buffer.alloc(shift), bytes])
+    .toString('base64')
+    .replace(/=+$/, '');
   const start = shift === 0 ? 0 : shift + 1;
   // The last character also holds bits of what follows, unless the bytes end on a boundary.
   const end = (bytes.length + shift) % 3 === 0 ? text.length : text.length - 1;

@@ -234,7 +234,12 @@ function afterSettlement(taking: Taking, step: StepRow, latest: ApprovalRow): Om
         table: 'control_steps',
         key: step.number,
         from: ['waiting'],
-        set: { state: 'done', observation: latest.settlement ?? canonicalJson(null), detail: 'an operator says that it happened', ended_ms: taking.parts.clock() },
+        set: {
+          state: 'done',
+          observation: latest.settlement ?? canonicalJson(null),
+          detail: 'an operator says that it happened',
+          ended_ms: taking.parts.clock(),
+        },
       },
     ],
   };

@@ -110,7 +110,12 @@ function answerOf(result: RunResult): ToolAnswer {
       return { outcome: 'not_sent', value: null, detail: `${ending.kind}: ${ending.detail}`, evidence };
     case 'not_found':
     case 'not_executable':
-      return { outcome: 'not_sent', value: null, detail: `the program is ${ending.kind === 'not_found' ? 'not found' : 'not executable'} in the sandbox (${ending.errno})`, evidence };
+      return {
+        outcome: 'not_sent',
+        value: null,
+        detail: `the program is ${ending.kind === 'not_found' ? 'not found' : 'not executable'} in the sandbox (${ending.errno})`,
+        evidence,
+      };
     case 'signal':
       return { outcome: 'cut_off', value: seen, detail: `ended by ${ending.signal}`, evidence };
     case 'timeout':

@@ -15,7 +15,8 @@ export function scriptModel(replies: readonly ModelReply[], price: ModelPrice | 
       if (signal.aborted) return { kind: 'cut_off', detail: 'nobody waits for it any more' };
       const said = request.messages.filter((message) => message.role === 'assistant').length;
       const reply = replies[said];
-      if (reply === undefined) return { kind: 'refused', detail: `the script has ${replies.length} replies, and this asks for number ${said + 1}`, retryable: false };
+      if (reply === undefined)
+        return { kind: 'refused', detail: `the script has ${replies.length} replies, and this asks for number ${said + 1}`, retryable: false };
       onText?.(reply.text);
       return { kind: 'reply', reply };
     },
@@ -58,5 +59,8 @@ function isObject(value: JsonValue | undefined): value is JsonObject {
 }
 
 function fault(source: string, at: string, fact: string): ProofrunError {
-  return new ProofrunError('ERR_JOB_FILE', { message: `${source}${at}: ${fact}`, hint: 'a reply: { "text": "...", "calls": [{ "tool": "name", "arguments": {} }] }' });
+  return new ProofrunError('ERR_JOB_FILE', {
+    message: `${source}${at}: ${fact}`,
+    hint: 'a reply: { "text": "...", "calls": [{ "tool": "name", "arguments": {} }] }',
+  });
 }

@@ -41,7 +41,8 @@ export function closingWrites(rows: Pick<RunRecord, 'steps' | 'approvals' | 'att
   for (const step of rows.steps.values()) {
     if (STEP_ENDS.includes(step.state) || step.state === 'unknown') continue;
     // What is on its way may still happen: its outcome comes late.
-    if (step.state === 'started') writes.push({ table: 'control_steps', key: step.number, from: ['started'], set: { state: 'unknown', detail: why, ended_ms: now } });
+    if (step.state === 'started')
+      writes.push({ table: 'control_steps', key: step.number, from: ['started'], set: { state: 'unknown', detail: why, ended_ms: now } });
     else writes.push({ table: 'control_steps', key: step.number, from: [step.state], set: { state: 'failed', detail: why, ended_ms: now } });
   }
   for (const approval of rows.approvals.values()) {
@@ -103,7 +104,9 @@ export class ControlSession {
   end(end: End, state: 'failed' | 'completed' = 'failed', more: Pick<ControlChange, 'fields' | 'writes' | 'add'> = {}): void {
     const now = this.parts.clock();
     const written = new Set((more.writes ?? []).flatMap((write) => ('key' in write ? [`${write.table}:${write.key}`] : [])));
-    const closing = closingWrites(this.record, `the run ended: ${end.reason}`, now).filter((write) => !('key' in write) || !written.has(`${write.table}:${write.key}`));
+    const closing = closingWrites(this.record, `the run ended: ${end.reason}`, now).filter(
+      (write) => !('key' in write) || !written.has(`${write.table}:${write.key}`),
+    );
     this.write({
       state,
       fields: { reason: end.reason, detail: end.detail, ...more.fields },

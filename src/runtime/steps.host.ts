@@ -159,7 +159,10 @@ export function startWrite(session: Pick<ControlSession, 'parts'>, { step, compi
 export function start(session: ControlSession, batch: readonly Starting[]): void {
   session.write(
     {
-      events: batch.map(({ step, compiled }) => ({ kind: 'step.started', data: { step: step.number, tool: compiled.spec.name, effect: compiled.spec.effect } })),
+      events: batch.map(({ step, compiled }) => ({
+        kind: 'step.started',
+        data: { step: step.number, tool: compiled.spec.name, effect: compiled.spec.effect },
+      })),
       writes: batch.map((starting) => startWrite(session, starting, session.fence)),
     },
     true,
@@ -196,7 +199,10 @@ export interface Pause {
 }
 
 /** The question as a row, bound to everything that is shown. */
-export function approvalWrite(session: Pick<ControlSession, 'parts' | 'rules' | 'runId' | 'record'>, pause: Pause): PartWrite & { readonly table: 'control_approvals' } {
+export function approvalWrite(
+  session: Pick<ControlSession, 'parts' | 'rules' | 'runId' | 'record'>,
+  pause: Pause,
+): PartWrite & { readonly table: 'control_approvals' } {
   const { compiled, step } = pause;
   const { limits, policySha256 } = session.rules;
   const now = session.parts.clock();

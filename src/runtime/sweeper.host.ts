@@ -23,7 +23,8 @@ export function sweep(parts: ControlParts): readonly Swept[] {
     const end = expiryOf(approval, now);
     if (end !== undefined) ends.set(approval.run_id, end);
   }
-  for (const run of due.runs) ends.set(run.id, { reason: 'limit_elapsed_time', detail: `the run was to end by ${new Date(run.deadline_ms ?? now).toISOString()}` });
+  for (const run of due.runs)
+    ends.set(run.id, { reason: 'limit_elapsed_time', detail: `the run was to end by ${new Date(run.deadline_ms ?? now).toISOString()}` });
   for (const [runId, end] of ends) {
     const rows = store.rows(runId);
     if (rows.run.state !== 'waiting' && rows.run.state !== 'running') continue;
@@ -78,7 +79,12 @@ function chargeOrphans(parts: ControlParts, runId: string): boolean {
 }
 
 /** An owner whose lease lapsed may still be there and settle its request itself. */
-function ownerLives(run: { readonly owner_pid: number | null; readonly owner_start_ticks: number | null; readonly owner_boot_id: string | null; readonly owner_pid_namespace: string | null }): boolean {
+function ownerLives(run: {
+  readonly owner_pid: number | null;
+  readonly owner_start_ticks: number | null;
+  readonly owner_boot_id: string | null;
+  readonly owner_pid_namespace: string | null;
+}): boolean {
   if (run.owner_pid === null || run.owner_start_ticks === null || run.owner_boot_id === null || run.owner_pid_namespace === null) return false;
   const owner = { pid: run.owner_pid, startTicks: run.owner_start_ticks, bootId: run.owner_boot_id, pidNamespace: run.owner_pid_namespace };
   return owner.pid === currentOwner().pid || livenessOf(owner) === 'alive';

@@ -18,7 +18,9 @@ interface Rule {
  * isn't stated. ERR_POLICY_FILE for a glob that is none.
  */
 export function compileToolPolicy(value: JsonObject, name: string, where: (pointer: string) => string): Policy {
-  const rules = (Array.isArray(value['rules']) ? (value['rules'] as readonly JsonValue[]) : []).map((rule, index) => compileRule(asObject(rule), where(`/rules/${index}`)));
+  const rules = (Array.isArray(value['rules']) ? (value['rules'] as readonly JsonValue[]) : []).map((rule, index) =>
+    compileRule(asObject(rule), where(`/rules/${index}`)),
+  );
   const fallback = value['default_action'] ?? 'deny';
   const rule = where(value['default_action'] === undefined ? '' : '/default_action');
   return {
@@ -43,7 +45,9 @@ function compileRule(rule: JsonObject, place: string): Rule {
   const glob = compileGlob(tool);
   if (glob.kind === 'error') throw new ProofrunError('ERR_POLICY_FILE', { message: `${place}: the tool ${JSON.stringify(tool)}: ${glob.message}` });
   const effect = EFFECTS.find((one) => one === rule['effect']);
-  const conditions: readonly Condition[] = (Array.isArray(rule['when']) ? (rule['when'] as readonly JsonValue[]) : []).map((one) => compileCondition(asObject(one), place));
+  const conditions: readonly Condition[] = (Array.isArray(rule['when']) ? (rule['when'] as readonly JsonValue[]) : []).map((one) =>
+    compileCondition(asObject(one), place),
+  );
   return {
     matches: (question) =>
       glob.regex.test(question.tool) && (effect === undefined || effect === question.effect) && conditions.every((condition) => condition(question.arguments)),

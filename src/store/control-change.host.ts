@@ -88,8 +88,16 @@ const updateSql = (table: ControlTable): string => {
 const INSERT_RUN = insertSql('control_runs');
 const UPDATE_RUN = updateSql('control_runs');
 const SQL: Readonly<Record<ControlPart, { readonly insert: string; readonly update: string; readonly select: string }>> = {
-  control_turns: { insert: insertSql('control_turns'), update: updateSql('control_turns'), select: 'SELECT * FROM control_turns WHERE run_id = ? AND number = ?' },
-  control_steps: { insert: insertSql('control_steps'), update: updateSql('control_steps'), select: 'SELECT * FROM control_steps WHERE run_id = ? AND number = ?' },
+  control_turns: {
+    insert: insertSql('control_turns'),
+    update: updateSql('control_turns'),
+    select: 'SELECT * FROM control_turns WHERE run_id = ? AND number = ?',
+  },
+  control_steps: {
+    insert: insertSql('control_steps'),
+    update: updateSql('control_steps'),
+    select: 'SELECT * FROM control_steps WHERE run_id = ? AND number = ?',
+  },
   control_approvals: {
     insert: insertSql('control_approvals'),
     update: updateSql('control_approvals'),
@@ -147,13 +155,7 @@ interface Applied {
   readonly sql: string;
 }
 
-function save(
-  connection: Connection,
-  sql: string,
-  row: ControlRunRow,
-  applied: readonly Applied[],
-  all: readonly NewEvent[],
-): ControlChanged {
+function save(connection: Connection, sql: string, row: ControlRunRow, applied: readonly Applied[], all: readonly NewEvent[]): ControlChanged {
   if (all.length === 0) throw new ProofrunError('ERR_INTERNAL', { message: 'a control run is never changed without an event' });
   const rowSha256 = controlDigest('control_runs', row);
   const digests = applied.map(({ part }) => [partKey(part), digestOf(part)] as const);
@@ -200,7 +202,8 @@ function checkGuard(row: ControlRunRow, guard: ControlGuard, now: number): void 
 /** After the end only one thing is recorded: how a step went that was on its way. */
 function isLate(row: ControlRunRow, change: ControlChange): boolean {
   if (change.state !== undefined || change.fields !== undefined || change.lease !== undefined || change.add !== undefined) return false;
-  const late = (write: PartWrite): boolean => !('insert' in write) && write.table === 'control_steps' && Object.keys(write.set).every((column) => column === 'late');
+  const late = (write: PartWrite): boolean =>
+    !('insert' in write) && write.table === 'control_steps' && Object.keys(write.set).every((column) => column === 'late');
   return CONTROL_ENDS.includes(row.state) && (change.writes ?? []).every(late);
 }
 

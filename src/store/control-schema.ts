@@ -216,10 +216,7 @@ export const CONTROL_SCHEMA: ReadonlyMap<string, string> = new Map([
   ['control_runs_by_time', 'CREATE INDEX control_runs_by_time ON control_runs (created_ms, id)'],
   ['control_runs_by_name', 'CREATE INDEX control_runs_by_name ON control_runs (name) WHERE name IS NOT NULL'],
   ['control_runs_leased', 'CREATE INDEX control_runs_leased ON control_runs (lease_id) WHERE lease_id IS NOT NULL'],
-  [
-    'control_runs_due',
-    "CREATE INDEX control_runs_due ON control_runs (deadline_ms) WHERE deadline_ms IS NOT NULL AND state IN ('running', 'waiting')",
-  ],
+  ['control_runs_due', "CREATE INDEX control_runs_due ON control_runs (deadline_ms) WHERE deadline_ms IS NOT NULL AND state IN ('running', 'waiting')"],
   ['control_approvals_by_step', 'CREATE INDEX control_approvals_by_step ON control_approvals (run_id, step)'],
   ['control_approvals_open', "CREATE INDEX control_approvals_open ON control_approvals (state) WHERE state IN ('pending', 'approved')"],
 ]);

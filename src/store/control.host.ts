@@ -6,7 +6,17 @@ import { parseStrictJson } from '../core/strict-json.ts';
 import type { Connection } from './connection.host.ts';
 import { changeControlRun, insertControlRun, type ControlChange, type ControlChanged, type ControlLease } from './control-change.host.ts';
 import { checkControlChain, type ControlEvent, type ControlEventRow } from './control-chain.ts';
-import { controlDigest, parseControlRow, partKey, type ApprovalRow, type ControlRunRow, type ModelAttemptRow, type PartRow, type StepRow, type TurnRow } from './control-rows.ts';
+import {
+  controlDigest,
+  parseControlRow,
+  partKey,
+  type ApprovalRow,
+  type ControlRunRow,
+  type ModelAttemptRow,
+  type PartRow,
+  type StepRow,
+  type TurnRow,
+} from './control-rows.ts';
 import type { ControlPart } from './control-schema.ts';
 import { CHAIN_START, type ChainCheck, type NewEvent } from './event-chain.ts';
 import { livenessOf } from './owner.host.ts';
@@ -104,7 +114,7 @@ export function openControl(connection: Connection): ControlStore {
     list: (filter = {}) => listRuns(connection, filter),
     find: (selector, workspace) => findRun(connection, selector, workspace),
     findApproval: (selector) => {
-      const found = approvals("SELECT * FROM control_approvals WHERE id >= ? AND id < ? ORDER BY id LIMIT 6", selector, `${selector}~`);
+      const found = approvals('SELECT * FROM control_approvals WHERE id >= ? AND id < ? ORDER BY id LIMIT 6', selector, `${selector}~`);
       return only(found, selector);
     },
     pending: (runId) =>
@@ -117,7 +127,8 @@ export function openControl(connection: Connection): ControlStore {
         return { runId: event.run_id, seq: event.seq, timeMs: event.time_ms, kind: event.kind, data: readData(event.data), hash: event.hash };
       }),
     check: (runId, head) => connection.snapshot(() => checkRun(connection, runId, head)),
-    orphans: () => runs("SELECT * FROM control_runs INDEXED BY control_runs_leased WHERE lease_id IS NOT NULL").filter((row) => isOrphanControl(row, connection.clock())),
+    orphans: () =>
+      runs('SELECT * FROM control_runs INDEXED BY control_runs_leased WHERE lease_id IS NOT NULL').filter((row) => isOrphanControl(row, connection.clock())),
     due: (nowMs) =>
       connection.snapshot(() => ({
         approvals: approvals(
@@ -226,7 +237,9 @@ function findRun(connection: Connection, selector: string, workspace: string): C
   const rest = match?.[1] ?? match?.[2];
   const prefix = rest === undefined ? undefined : `ctl-${rest.toUpperCase()}`;
   const parse = (row: unknown): ControlRunRow => parseControlRow('control_runs', row, connection.file);
-  const named = connection.all('SELECT * FROM control_runs WHERE name = ? ORDER BY workspace = ? DESC, created_ms DESC, id DESC LIMIT 1', selector, workspace).map(parse);
+  const named = connection
+    .all('SELECT * FROM control_runs WHERE name = ? ORDER BY workspace = ? DESC, created_ms DESC, id DESC LIMIT 1', selector, workspace)
+    .map(parse);
   const prefixed =
     prefix === undefined ? [] : connection.all('SELECT * FROM control_runs WHERE id >= ? AND id < ? ORDER BY id LIMIT 6', prefix, `${prefix}~`).map(parse);
   return only([...new Map([...named, ...prefixed].map((row) => [row.id, row])).values()], selector);

@@ -43,7 +43,11 @@ describe('processes that contend for one store, and are killed', () => {
     expect(kills).toBeGreaterThan(0);
     const store = openStore(state, Date.now);
     const runtime = openRuntime({ store, closeMs: 100 });
-    await finishAll(store, runtime, work(world, async () => undefined));
+    await finishAll(
+      store,
+      runtime,
+      work(world, async () => undefined),
+    );
     await runtime.close();
     const runs = store.control.list();
     expect(runs.length).toBeGreaterThan(0);

@@ -39,7 +39,10 @@ function mutate({ promise, what, file, find, put, tests }) {
     console.log(`STALE     ${promise}  ${what}: ${file} does not hold its text exactly once`);
     return false;
   }
-  writeFileSync(path, text.replace(find, () => put));
+  writeFileSync(
+    path,
+    text.replace(find, () => put),
+  );
   const { status } = vitest([testFile(tests)], '--bail', '1');
   writeFileSync(path, text);
   console.log(`${status === 0 ? 'SURVIVED' : 'noticed '}  ${promise}  ${what}`);

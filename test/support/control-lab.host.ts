@@ -112,7 +112,11 @@ export function finish(result: unknown = 'done'): Decision {
 }
 
 /** `call('note', {text: 'a'})`, or text as it is. */
-export function call(name: string, args: JsonObject | string | Uint8Array = { text: 'a' }, id = 'c1'): { id: string; tool: string; arguments: string | Uint8Array } {
+export function call(
+  name: string,
+  args: JsonObject | string | Uint8Array = { text: 'a' },
+  id = 'c1',
+): { id: string; tool: string; arguments: string | Uint8Array } {
   return { id, tool: name, arguments: typeof args === 'string' || args instanceof Uint8Array ? args : canonicalJson(args) };
 }
 

@@ -84,7 +84,10 @@ describe('6: state and audit are written together', () => {
     ['a step', "UPDATE control_steps SET observation = '1'"],
     ['a reply', "UPDATE control_turns SET reason = 'other' WHERE number = 1"],
     ['an event', "UPDATE control_events SET data = '{}' WHERE kind = 'step.settled'"],
-    ['a row that is put in', "INSERT INTO control_turns SELECT run_id, 99, kind, stop, reason, decision, raw, fault, created_ms FROM control_turns WHERE number = 1"],
+    [
+      'a row that is put in',
+      'INSERT INTO control_turns SELECT run_id, 99, kind, stop, reason, decision, raw, fault, created_ms FROM control_turns WHERE number = 1',
+    ],
     ['a row that is taken out', 'DELETE FROM control_steps'],
     ['the specification', "UPDATE control_specs SET spec = '{}'"],
     ['the last event', "DELETE FROM control_events WHERE kind = 'run.completed'"],
@@ -154,14 +157,17 @@ describe('9: a pause is bound to the request, a decision to what was shown', () 
     expect(here.store.control.pending(asked.run_id)).toHaveLength(1);
   });
 
-  test.each(['request', 'presentation', 'capability', 'spec_sha256', 'policy_sha256', 'shown_sha256'])('a row whose %s was altered grants nothing', async (column) => {
-    const here = lab();
-    const { id, note, define, asked, shown } = await waiting(here);
-    here.runtime.approve(shown);
-    tamper(here, `UPDATE control_approvals SET ${column} = ? WHERE id = ?`, column === 'request' ? '{"text":"evil"}' : 'f'.repeat(64), asked.id);
-    await expect(here.runtime.resume(id, define)).rejects.toMatchObject({ code: 'ERR_STORE_UNREADABLE' });
-    expect(note.calls).toEqual([]);
-  });
+  test.each(['request', 'presentation', 'capability', 'spec_sha256', 'policy_sha256', 'shown_sha256'])(
+    'a row whose %s was altered grants nothing',
+    async (column) => {
+      const here = lab();
+      const { id, note, define, asked, shown } = await waiting(here);
+      here.runtime.approve(shown);
+      tamper(here, `UPDATE control_approvals SET ${column} = ? WHERE id = ?`, column === 'request' ? '{"text":"evil"}' : 'f'.repeat(64), asked.id);
+      await expect(here.runtime.resume(id, define)).rejects.toMatchObject({ code: 'ERR_STORE_UNREADABLE' });
+      expect(note.calls).toEqual([]);
+    },
+  );
 
   test('a row that was altered can not be approved', async () => {
     const here = lab();
@@ -256,7 +262,11 @@ describe('9: a pause is bound to the request, a decision to what was shown', () 
 describe('14: a terminal run stays terminal', () => {
   test.each(['completed', 'cancelled', 'failed'] as const)('%s', async (state) => {
     const here = lab();
-    const define = definition({ tools: [tool('note', 'side-effect')], policies: [askAll], agent: state === 'completed' ? script() : script(calls(call('note'))) });
+    const define = definition({
+      tools: [tool('note', 'side-effect')],
+      policies: [askAll],
+      agent: state === 'completed' ? script() : script(calls(call('note'))),
+    });
     const open = await here.runtime.start(define);
     await open.drive();
     if (state === 'cancelled') here.runtime.cancel(open.id, DECIDER);
@@ -316,7 +326,9 @@ describe('17: what the operator reads can not be rewritten by the model', () => 
 
   test('each question ends with a line of our own, whatever its size', async () => {
     const here = lab();
-    const { asked } = await waiting(here, { agent: script({ kind: 'calls', reason: 'r'.repeat(5000), calls: [call('note', { text: 'x\n'.repeat(20_000) })] }) });
+    const { asked } = await waiting(here, {
+      agent: script({ kind: 'calls', reason: 'r'.repeat(5000), calls: [call('note', { text: 'x\n'.repeat(20_000) })] }),
+    });
     const lines = asked.presentation.split('\n');
     expect(lines.at(-1)).toMatch(/^Approving runs exactly these arguments once\./);
     expect(lines.some((line) => line.startsWith('  | [... ') && line.endsWith('left out ...]'))).toBe(true);
@@ -331,7 +343,12 @@ describe('17: what the operator reads can not be rewritten by the model', () => 
     const here = lab();
     const { asked } = await waiting(here, { agent: script(calls(call('note', { text: '😀'.repeat(5000) }))) });
     const pages = [1, 2, 3].map((page) => approvalText(asked, null, page));
-    const shown = pages.flatMap((page) => page.split('\n').filter((line) => line.startsWith('  | ')).map((line) => line.slice(4)));
+    const shown = pages.flatMap((page) =>
+      page
+        .split('\n')
+        .filter((line) => line.startsWith('  | '))
+        .map((line) => line.slice(4)),
+    );
     expect(shown.join('')).toBe(asked.request);
   });
 });

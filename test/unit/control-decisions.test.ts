@@ -1,5 +1,19 @@
 import { describe, expect, test } from 'vitest';
-import { allowAll, askThen, call, calls, controlLabs, definition, finish, model, modelRequest, policyOf, reply, script, tool } from '../support/control-lab.host.ts';
+import {
+  allowAll,
+  askThen,
+  call,
+  calls,
+  controlLabs,
+  definition,
+  finish,
+  model,
+  modelRequest,
+  policyOf,
+  reply,
+  script,
+  tool,
+} from '../support/control-lab.host.ts';
 import { sha256Hex } from '../../src/core/canonical-json.ts';
 import type { RunView } from '../../src/runtime/record.ts';
 
@@ -235,7 +249,9 @@ describe('4: a decision is recorded before it is looked at', () => {
   test('arguments that are no JSON are kept verbatim and out of band, never as arguments', async () => {
     const bytes = Buffer.from('{"text": "\xff', 'latin1');
     const { runtime, store } = lab();
-    const open = await runtime.start(definition({ tools: [tool('note', 'side-effect')], agent: script(calls(call('note', bytes), call('note', '{"text":"a","text":"b"}'))) }));
+    const open = await runtime.start(
+      definition({ tools: [tool('note', 'side-effect')], agent: script(calls(call('note', bytes), call('note', '{"text":"a","text":"b"}'))) }),
+    );
     const end = await open.drive();
     const rows = store.control.rows(open.id).steps;
     expect(rows.map((row) => row.arguments)).toEqual([null, null]);
@@ -257,7 +273,14 @@ describe('4: a decision is recorded before it is looked at', () => {
 
   test('what is no decision is recorded as an invalid reply', async () => {
     const { runtime } = lab();
-    const odd: readonly unknown[] = [undefined, 'text', { kind: 'calls' }, { kind: 'calls', reason: 'r', calls: [] }, { kind: 'calls', reason: 1, calls: [call('note')] }, { kind: 'calls', reason: '\ud800', calls: [call('note')] }];
+    const odd: readonly unknown[] = [
+      undefined,
+      'text',
+      { kind: 'calls' },
+      { kind: 'calls', reason: 'r', calls: [] },
+      { kind: 'calls', reason: 1, calls: [call('note')] },
+      { kind: 'calls', reason: '\ud800', calls: [call('note')] },
+    ];
     const note = tool('note', 'side-effect');
     const open = await runtime.start(definition({ tools: [note], agent: script(...odd.map((one) => () => one)) }));
     const end = await open.drive();

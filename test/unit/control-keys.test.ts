@@ -58,14 +58,22 @@ describe('18: keys go where they were meant to', () => {
 
   test.each([
     ['elsewhere', [{ address: '192.0.2.1', family: 4 }]],
-    ['here and elsewhere', [{ address: '127.0.0.1', family: 4 }, { address: '192.0.2.1', family: 4 }]],
+    [
+      'here and elsewhere',
+      [
+        { address: '127.0.0.1', family: 4 },
+        { address: '192.0.2.1', family: 4 },
+      ],
+    ],
     ['nowhere', []],
   ])('not over plain http to a name that leads %s: the dialled address is judged', async (_where, addresses) => {
     const plan = { url: 'http://models.test/', method: 'POST' as const, headers: {}, key: { header: 'x-key', value: KEY }, body: '{}' };
     const abort = new AbortController();
     // What is dialled in spite of it would hang: then the time is over, with another error.
     const timer = setTimeout(() => abort.abort(), 3000);
-    await expect(sendKeyed({ ...plan, signal: abort.signal, resolve: (_name, _options, callback) => callback(null, addresses) })).rejects.toMatchObject({ code: 'ERR_USAGE' });
+    await expect(sendKeyed({ ...plan, signal: abort.signal, resolve: (_name, _options, callback) => callback(null, addresses) })).rejects.toMatchObject({
+      code: 'ERR_USAGE',
+    });
     clearTimeout(timer);
   });
 

@@ -3,7 +3,22 @@ import { conservative, costOf, plausible, reservation } from '../../src/runtime/
 import { saturatingAdd } from '../../src/store/control-rows.ts';
 import type { ControlLimits } from '../../src/runtime/contract.ts';
 import type { ModelOutcome } from '../../src/runtime/model.ts';
-import { askAll, askThen, call, calls, controlLabs, DECIDER, definition, finish, model, modelRequest, policyOf, reply, script, tool } from '../support/control-lab.host.ts';
+import {
+  askAll,
+  askThen,
+  call,
+  calls,
+  controlLabs,
+  DECIDER,
+  definition,
+  finish,
+  model,
+  modelRequest,
+  policyOf,
+  reply,
+  script,
+  tool,
+} from '../support/control-lab.host.ts';
 
 const lab = controlLabs();
 const PRICE = { inputMilliUsdPerMillion: 3000, outputMilliUsdPerMillion: 15_000 };
@@ -23,7 +38,10 @@ describe('10: limits, each with its own reason', () => {
   });
 
   test('consecutive failures, which a success takes back', async () => {
-    const { end, bad } = await ends({ failures: 2 }, script(calls(call('bad')), calls(call('note')), calls(call('bad', { text: 'b' })), calls(call('nothing'), call('note'))));
+    const { end, bad } = await ends(
+      { failures: 2 },
+      script(calls(call('bad')), calls(call('note')), calls(call('bad', { text: 'b' })), calls(call('nothing'), call('note'))),
+    );
     expect([end.reason, bad.calls.length, end.steps.at(-1)?.state]).toEqual(['limit_failures', 2, 'failed']);
   });
 
@@ -47,7 +65,9 @@ describe('10: limits, each with its own reason', () => {
     ['limit_cost', { costNanoUsd: 6_000_000 }],
   ] as const)('%s stops before the request that would cross it', async (reason, limits) => {
     const provider = model([reply({ usage: { inputTokens: 500, outputTokens: 90 } })], PRICE);
-    const { end } = await ends(limits, script(askThen(calls(call('note'))), askThen(finish())), { model: { model: provider, name: 'm', maxOutputTokens: 100 } });
+    const { end } = await ends(limits, script(askThen(calls(call('note'))), askThen(finish())), {
+      model: { model: provider, name: 'm', maxOutputTokens: 100 },
+    });
     expect([end.reason, provider.requests.length]).toEqual([reason, 1]);
     expect(end.inputTokens).toBe(500);
   });
@@ -69,7 +89,9 @@ describe('10: limits, each with its own reason', () => {
   test('active time', async () => {
     const here = lab();
     const slow = tool('slow', 'side-effect', () => ((here.now += 5000), { outcome: 'answered_ok', value: 1 }));
-    const open = await here.runtime.start(definition({ tools: [slow], limits: { activeMs: 4000 }, agent: script(calls(call('slow')), calls(call('slow', { text: 'b' }))) }));
+    const open = await here.runtime.start(
+      definition({ tools: [slow], limits: { activeMs: 4000 }, agent: script(calls(call('slow')), calls(call('slow', { text: 'b' }))) }),
+    );
     const end = await open.drive();
     expect([end.reason, slow.calls.length]).toEqual(['limit_active_time', 1]);
   });
@@ -120,7 +142,9 @@ describe('10: limits, each with its own reason', () => {
 
   test('the sweeper ends a waiting run past its elapsed time', async () => {
     const here = lab();
-    const open = await here.runtime.start(definition({ tools: [tool('note', 'side-effect')], policies: [askAll], limits: { elapsedMs: 1000 }, agent: script(calls(call('note'))) }));
+    const open = await here.runtime.start(
+      definition({ tools: [tool('note', 'side-effect')], policies: [askAll], limits: { elapsedMs: 1000 }, agent: script(calls(call('note'))) }),
+    );
     await open.drive();
     here.now += 1000;
     expect(here.runtime.sweep()).toEqual([{ run: open.id, reason: 'limit_elapsed_time' }]);
@@ -130,10 +154,14 @@ describe('10: limits, each with its own reason', () => {
   test('a request without an output cap is refused under a limit of tokens or cost', async () => {
     for (const limits of [{ outputTokens: 1000 }, { costNanoUsd: 10 ** 9 }]) {
       const provider = model([reply()], PRICE);
-      const { end } = await ends(limits, script(askThen(finish(), { max_output_tokens: null })), { model: { model: provider, name: 'm', maxOutputTokens: 100 } });
+      const { end } = await ends(limits, script(askThen(finish(), { max_output_tokens: null })), {
+        model: { model: provider, name: 'm', maxOutputTokens: 100 },
+      });
       expect([end.reason, provider.requests.length]).toEqual(['agent_failed', 0]);
       const here = lab();
-      await expect(here.runtime.start(definition({ limits, model: { model: provider, name: 'm', maxOutputTokens: null } }))).rejects.toMatchObject({ code: 'ERR_USAGE' });
+      await expect(here.runtime.start(definition({ limits, model: { model: provider, name: 'm', maxOutputTokens: null } }))).rejects.toMatchObject({
+        code: 'ERR_USAGE',
+      });
     }
   });
 
@@ -141,7 +169,9 @@ describe('10: limits, each with its own reason', () => {
     const here = lab();
     const priceless = model([reply()]);
     const limits = { costNanoUsd: 10 ** 9 };
-    await expect(here.runtime.start(definition({ limits, model: { model: priceless, name: 'm', maxOutputTokens: 9 } }))).rejects.toMatchObject({ code: 'ERR_USAGE' });
+    await expect(here.runtime.start(definition({ limits, model: { model: priceless, name: 'm', maxOutputTokens: 9 } }))).rejects.toMatchObject({
+      code: 'ERR_USAGE',
+    });
     const partly = { ...model([reply()]), price: (name: string) => (name === 'm' ? PRICE : undefined) };
     const { end } = await ends(limits, script(askThen(finish(), { model: 'other' })), { model: { model: partly, name: 'm', maxOutputTokens: 9 } });
     expect(end.reason).toBe('agent_failed');
@@ -151,7 +181,9 @@ describe('10: limits, each with its own reason', () => {
     const pauses: number[] = [];
     const here = lab({ pause: async (ms) => void pauses.push(ms) });
     const provider = model([{ kind: 'refused', detail: 'busy', retryable: true, retryAfterMs: 20_000 }]);
-    const open = await here.runtime.start(definition({ limits: { elapsedMs: 10_000, retries: 9 }, agent: script(askThen(finish())), model: { model: provider, name: 'm', maxOutputTokens: 9 } }));
+    const open = await here.runtime.start(
+      definition({ limits: { elapsedMs: 10_000, retries: 9 }, agent: script(askThen(finish())), model: { model: provider, name: 'm', maxOutputTokens: 9 } }),
+    );
     const end = await open.drive();
     expect([end.reason, provider.requests.length, pauses]).toEqual(['limit_elapsed_time', 1, []]);
   });
@@ -165,7 +197,9 @@ describe('11: every model attempt is accounted', () => {
   const spent = async (outcomes: readonly (ModelOutcome | (() => ModelOutcome | Promise<ModelOutcome>))[], limits: ControlLimits = {}) => {
     const here = lab({ pause: async () => undefined });
     const provider = model(outcomes, PRICE);
-    const open = await here.runtime.start(definition({ limits, agent: script(askThen(finish())), model: { model: provider, name: 'm', maxOutputTokens: 100 } }));
+    const open = await here.runtime.start(
+      definition({ limits, agent: script(askThen(finish())), model: { model: provider, name: 'm', maxOutputTokens: 100 } }),
+    );
     const end = await open.drive();
     return { end, rows: here.store.control.rows(open.id), provider, check: here.store.control.check(open.id) };
   };
@@ -246,7 +280,9 @@ describe('11: every model attempt is accounted', () => {
     const text = 'x'.repeat(5000);
     const said = { stop: 'end', text, calls: [], usage: null } as const;
     expect(conservative(reservation(10, null, PRICE), said, PRICE).outputTokens).toBe(5000);
-    expect(plausible({ inputTokens: 10, outputTokens: 10 }, { requestBytes: 10, reserved: reservation(10, null, PRICE), maxOutputTokens: null, reply: said })).toBe(false);
+    expect(
+      plausible({ inputTokens: 10, outputTokens: 10 }, { requestBytes: 10, reserved: reservation(10, null, PRICE), maxOutputTokens: null, reply: said }),
+    ).toBe(false);
   });
 
   test('a cancel during a dispatch charges the reservation', async () => {
@@ -341,7 +377,10 @@ describe('read-only calls of one reply', () => {
     };
     const tools = [tool('look', 'read-only', meet('look', 3)), tool('write', 'side-effect', meet('write', 1))];
     const open = await here.runtime.start(
-      definition({ tools, agent: script(calls(call('look'), call('look', { text: 'b' }), call('look', { text: 'c' }), call('write'), call('look', { text: 'd' }))) }),
+      definition({
+        tools,
+        agent: script(calls(call('look'), call('look', { text: 'b' }), call('look', { text: 'c' }), call('write'), call('look', { text: 'd' }))),
+      }),
     );
     const end = await open.drive();
     expect([end.state, most, order]).toEqual(['completed', 3, ['look', 'look', 'look', 'write', 'look']]);

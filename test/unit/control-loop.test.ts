@@ -35,7 +35,9 @@ describe('the loop', () => {
   test('a denial is told to the agent', async () => {
     const { runtime } = lab();
     const note = tool('note', 'side-effect');
-    const open = await runtime.start(definition({ tools: [note], policies: [allowAll, policyOf(() => ({ kind: 'deny', reason: 'no' }))], agent: script(calls(call('note')), finish()) }));
+    const open = await runtime.start(
+      definition({ tools: [note], policies: [allowAll, policyOf(() => ({ kind: 'deny', reason: 'no' }))], agent: script(calls(call('note')), finish()) }),
+    );
     const end = await open.drive();
     expect([end.state, end.steps[0]?.state, end.steps[0]?.detail]).toEqual(['completed', 'denied', 'no']);
     expect(note.calls).toHaveLength(0);

@@ -6,6 +6,8 @@ import { decideOn } from '../decide.host.ts';
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const { arguments: edited, settled } = args.flags;
   return await decideOn(args, context, 'approve', (runtime, request) =>
-    settled === undefined ? runtime.approve({ ...request, ...(edited === undefined ? {} : { edited }) }) : runtime.settleUnknown({ ...request, observation: settled }),
+    settled === undefined
+      ? runtime.approve({ ...request, ...(edited === undefined ? {} : { edited }) })
+      : runtime.settleUnknown({ ...request, observation: settled }),
   );
 }

@@ -24,7 +24,10 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     const damaged = check.ok ? undefined : `event ${check.seq} ${check.fact}`;
     const view = control.runtime.view(id);
     if (flags.json === true) context.stdout.write(jsonLine({ ...controlJson(view), damaged: damaged ?? null }));
-    else context.stdout.write(`${controlText(view, store.pending(id))}${damaged === undefined ? '' : `  damaged    ${damaged}; it can be cancelled, not continued\n`}`);
+    else
+      context.stdout.write(
+        `${controlText(view, store.pending(id))}${damaged === undefined ? '' : `  damaged    ${damaged}; it can be cancelled, not continued\n`}`,
+      );
     return 0;
   } finally {
     await control.close();

@@ -23,7 +23,11 @@ export function controlText(view: RunView, open: readonly ApprovalRow[]): string
 }
 
 function stepLines(step: StepView): readonly string[] {
-  const words = [step.state, ...(step.outcome === null || step.state === 'done' ? [] : [step.outcome]), ...(step.detail === null ? [] : [safeLine(step.detail, SHOWN)])];
+  const words = [
+    step.state,
+    ...(step.outcome === null || step.state === 'done' ? [] : [step.outcome]),
+    ...(step.detail === null ? [] : [safeLine(step.detail, SHOWN)]),
+  ];
   return [
     `  step ${String(step.number).padEnd(4)}  ${safeLine(step.tool, 64)} ${safeLine(step.request ?? '(no arguments that are JSON)', SHOWN)}`,
     `             ${words.join(': ')}${evidenceWords(step.evidence)}`,
@@ -49,7 +53,14 @@ export function controlListText(rows: readonly ControlRunRow[], nowMs: number): 
   ]);
   const header = ['RUN', 'STATE', 'STEPS', 'COST', 'AGE', 'AGENT'];
   const widths = header.map((title, column) => Math.max(...[header, ...cells].map((line) => (line[column] ?? title).length)));
-  return `${[header, ...cells].map((line) => line.map((cell, column) => cell.padEnd((widths[column] ?? 0) + 2)).join('').trimEnd()).join('\n')}\n`;
+  return `${[header, ...cells]
+    .map((line) =>
+      line
+        .map((cell, column) => cell.padEnd((widths[column] ?? 0) + 2))
+        .join('')
+        .trimEnd(),
+    )
+    .join('\n')}\n`;
 }
 
 /** `job approvals`: one line a question. */
@@ -73,13 +84,15 @@ export function approvalText(row: ApprovalRow, late: JsonValue, page: number | u
   const body =
     page === undefined
       ? [row.presentation]
-      : [`Arguments, page ${Math.min(page, pages)} of ${pages}:`, ...safeText(pageOf(row.request, Math.min(page, pages)), { lines: true }).split('\n').map((line) => `  | ${line}`)];
+      : [
+          `Arguments, page ${Math.min(page, pages)} of ${pages}:`,
+          ...safeText(pageOf(row.request, Math.min(page, pages)), { lines: true })
+            .split('\n')
+            .map((line) => `  | ${line}`),
+        ];
   const came = late === null ? [] : [`What it did came late: ${safeLine(JSON.stringify(late), 1000)}`];
   const prefix = row.shown_sha256.slice(0, 12);
-  const decide =
-    row.state === 'pending'
-      ? [`Decide with: job approve ${row.id} ${prefix}   or   job reject ${row.id} ${prefix}`]
-      : [`This was ${row.state}.`];
+  const decide = row.state === 'pending' ? [`Decide with: job approve ${row.id} ${prefix}   or   job reject ${row.id} ${prefix}`] : [`This was ${row.state}.`];
   return `${[`${row.id}  step ${row.step} of ${row.run_id}  ${pages === 1 ? '' : `${pages} pages`}`.trimEnd(), ...body, ...came, ...decide].join('\n')}\n`;
 }
 
@@ -121,7 +134,14 @@ export function controlJson(view: RunView): JsonObject {
     output_tokens: view.outputTokens,
     cost_nano_usd: view.costNanoUsd,
     result: view.result,
-    turns: view.turns.map((turn) => ({ number: turn.number, kind: turn.kind, stop: turn.stop, reason: turn.reason, decision: turn.decision, fault: turn.fault })),
+    turns: view.turns.map((turn) => ({
+      number: turn.number,
+      kind: turn.kind,
+      stop: turn.stop,
+      reason: turn.reason,
+      decision: turn.decision,
+      fault: turn.fault,
+    })),
     steps: view.steps.map((step) => ({
       number: step.number,
       turn: step.turn,
