@@ -33,6 +33,7 @@ export async function makePages(root: string): Promise<ReadonlyMap<string, strin
     ['policies.md', await policyPage(root, schemas)],
     ['bundle.md', bundlePage(schemas)],
     ['journal.md', journalPage(schemas)],
+    ['agent-file.md', agentPage(schemas)],
     ['capabilities.md', capabilityPage()],
   ]);
 }
@@ -129,7 +130,16 @@ function readSchemas(root: string): ReadonlyMap<string, JsonObject> {
     return [name, value];
   };
   return new Map(
-    ['job.schema.json', 'policy.schema.json', 'profile.schema.json', 'run-bundle.schema.json', 'run.schema.json', 'journal.schema.json'].map(read),
+    [
+      'job.schema.json',
+      'policy.schema.json',
+      'profile.schema.json',
+      'run-bundle.schema.json',
+      'run.schema.json',
+      'journal.schema.json',
+      'agent.schema.json',
+      'tool-policy.schema.json',
+    ].map(read),
   );
 }
 
@@ -143,6 +153,17 @@ function fieldTable(fields: readonly SchemaField[], title = 'Key'): string {
   return table(
     [title, 'Form', 'Meaning'],
     fields.map((field) => [`${code(field.path)}${field.required ? ' *' : ''}`, field.form, field.description]),
+  );
+}
+
+function agentPage(schemas: ReadonlyMap<string, JsonObject>): string {
+  return page(
+    'Agent file',
+    'What `job run --agent FILE` works with: YAML 1.2 (or JSON), paths relative to the file, unknown keys are errors, keys that begin with `x-` are ignored. It grants nothing: what the sandboxes of its tools may reach comes from the command line and from policies. `job schema agent` prints the schema. Required keys carry a star.',
+    fieldTable(fieldsOf('agent.schema.json', schemas)),
+    '## Tool policy',
+    'The rules under `policy`, or a file of their own. A matching denial beats a matching question, which beats a matching allowance, whatever their order. `job schema tool-policy` prints the schema.',
+    fieldTable(fieldsOf('tool-policy.schema.json', schemas)),
   );
 }
 

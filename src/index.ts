@@ -25,6 +25,24 @@ export type { StoredRun } from './store/index.ts';
 export { joinAgentCtl, type AgentGuest, type AgentGuestOptions } from './runner/agent-guest.host.ts';
 export type { StartingPoint } from './runner/starting-point.host.ts';
 export type { StoredCheckpoint } from './store/index.ts';
+export {
+  openRuntime,
+  type ControlDefinition,
+  type ControlRuntime,
+  type ControlRuntimeOptions,
+  type NewControl,
+  type OpenControl,
+} from './runtime/runtime.host.ts';
+export type { Agent, ControlLimits, Decision, ModelAccess, ProposedCall, Reconciliation, Tool, ToolAnswer, ToolCall, ToolSpec } from './runtime/contract.ts';
+export type { Gate, GateAnswer, GateCall, Permit } from './runtime/gate.host.ts';
+export type { Model, ModelDispatch, ModelMessage, ModelOutcome, ModelPrice, ModelReply, ModelRequest, ModelUsage } from './runtime/model.ts';
+export { functionPolicy, type Policy, type PolicyAnswer, type PolicyQuestion } from './runtime/policy.ts';
+export type { RunView } from './runtime/record.ts';
+export { modelAgent } from './runtime/model-agent.ts';
+export { scriptModel } from './runtime/script-model.ts';
+export { sendKeyed, type KeyedRequest } from './runtime/keyed-request.host.ts';
+export { redaction } from './runtime/redact.ts';
+export { openStore, type Store } from './store/index.ts';
 export type { Proofrun, StartOptions } from './runner/proofrun.host.ts';
 export type { RecordedRun, RunHandle, RunIo, RunNotice, RunResult } from './runner/runner.ts';
 

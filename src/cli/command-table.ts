@@ -4,7 +4,7 @@
  */
 
 /** Groups of the command list in `job help`. */
-export const COMMAND_GROUPS = ['Run', 'Review', 'Watch', 'Rules', 'Machine'] as const;
+export const COMMAND_GROUPS = ['Run', 'Review', 'Watch', 'Agents', 'Rules', 'Machine'] as const;
 export type CommandGroup = (typeof COMMAND_GROUPS)[number];
 
 export interface CommandRow {
@@ -28,13 +28,17 @@ export interface CommandRow {
   readonly examples: readonly (readonly [string, string])[];
 }
 
+const CONTROL_WORD = 'RUN is the id of an agent run (ctl-...), a unique prefix of one, a name, or `last` (the newest of this workspace, and the default).';
+const SHOWN_WORD =
+  'HASH is the beginning of the hash that `job approvals` shows, at least 12 digits: a decision is on what was shown. Without it the question is shown and asked on the terminal; no answer decides nothing.';
+
 const RUN_WORD = 'RUN is an id, a unique prefix of one, a name, or `last` (the newest of this workspace, and the default).';
 
 export const COMMANDS = {
   run: {
     group: 'Run',
     summary: 'Run a command in a sandbox, with its file changes staged',
-    words: '[--] COMMAND [ARG...] | JOBFILE',
+    words: '[--] COMMAND [ARG...] | JOBFILE | --agent FILE',
     least: 1,
     most: Infinity,
     endsFlags: true,
@@ -43,6 +47,7 @@ export const COMMANDS = {
       'The first word that is no flag is the program; everything after it belongs to the program. A single word that ends in .yaml, .yml or .json is a job file; write `--` before a program of such a name.',
       'Flags are joined with the job file: grants add up, a mode can only be raised, and the smallest limit wins.',
       "Exit code: the command's own, 128 + n after signal n, or one of Proofrun's own (`job help exit-codes`).",
+      'With --agent an agent works instead of a command: each tool call that its policy allows is a run of its own under these flags, --safe at least. It exits with 208 when it waits for an approval.',
     ],
     examples: [
       ['job run --safe -- npm test', 'isolated, staged, no network'],
@@ -51,6 +56,7 @@ export const COMMANDS = {
       ['job run --dry-run --safe -- npm test', 'show the plan and start nothing'],
       ['job run job.yaml', 'from a job file'],
       ['job run --safe --on last -- npm test', 'on what the newest run left staged'],
+      ['job run --agent agent.yaml --name fix', 'an agent'],
     ],
   },
   fork: {
@@ -276,8 +282,11 @@ export const COMMANDS = {
     least: 0,
     most: 1,
     completes: 'run',
-    about: [RUN_WORD],
-    examples: [['job events last --json', 'one JSON object a line']],
+    about: [RUN_WORD, 'Also of an agent run, by its id (ctl-...) or a prefix that begins with ctl-.'],
+    examples: [
+      ['job events last --json', 'one JSON object a line'],
+      ['job events ctl-01KC4Q8Z --follow', 'an agent run, until it ends'],
+    ],
   },
   wait: {
     group: 'Watch',
@@ -321,6 +330,86 @@ export const COMMANDS = {
       ['job kill last', 'SIGKILL to the whole tree'],
       ['job kill last --signal SIGUSR1', 'a signal to the command only'],
     ],
+  },
+  approvals: {
+    group: 'Agents',
+    summary: 'List what waits for a decision, or show one question in full',
+    words: '[APPROVAL]',
+    least: 0,
+    most: 1,
+    about: [
+      'APPROVAL is an id (apr-...) or a unique prefix of one. A question is shown with the hash that a decision has to name. What an agent, a model or a server wrote is quoted line by line.',
+    ],
+    examples: [
+      ['job approvals', ''],
+      ['job approvals apr-01KC4Q8Z --page 2', 'the next page of long arguments'],
+    ],
+  },
+  approve: {
+    group: 'Agents',
+    summary: 'Approve exactly what was shown',
+    words: 'APPROVAL [HASH]',
+    least: 1,
+    most: 2,
+    about: [
+      SHOWN_WORD,
+      'Nothing runs yet: `job resume` asks schema, policy and limits again, and then runs it once. --arguments runs other arguments instead; both are recorded. --settled says that an execution whose end nobody saw did happen, and what it answered.',
+    ],
+    examples: [
+      ['job approve apr-01KC4Q8Z 9b41c7e02a55', ''],
+      ['job approve apr-01KC4Q8Z 9b41c7e02a55 --arguments {"path":"a"}', 'with other arguments'],
+    ],
+  },
+  reject: {
+    group: 'Agents',
+    summary: 'Reject what was shown',
+    words: 'APPROVAL [HASH]',
+    least: 1,
+    most: 2,
+    about: [SHOWN_WORD, 'The call is denied and the agent told, or the run ends, as the policy says. --note goes to the agent too.'],
+    examples: [['job reject apr-01KC4Q8Z 9b41c7e02a55', '']],
+  },
+  resume: {
+    group: 'Agents',
+    summary: 'Go on with an agent run that was decided on, or whose process died',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    about: [
+      CONTROL_WORD,
+      'Reads the agent file again and asks its schemas, its policy and every limit as they are now. Flags are those of the first `job run --agent`. A run that another process works on is refused.',
+    ],
+    examples: [['job resume last', '']],
+  },
+  cancel: {
+    group: 'Agents',
+    summary: 'End an agent run',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    about: [CONTROL_WORD, 'Whoever works on it stops; what a tool that was on its way still did is recorded.'],
+    examples: [['job cancel last', '']],
+  },
+  show: {
+    group: 'Agents',
+    summary: 'Show an agent run, or list them',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    about: [CONTROL_WORD, 'With --list: the runs of this workspace, newest first.'],
+    examples: [
+      ['job show last', ''],
+      ['job show --list', ''],
+    ],
+  },
+  recheck: {
+    group: 'Agents',
+    summary: 'Say what another tool policy would have decided about a recorded run',
+    words: '[RUN]',
+    least: 0,
+    most: 1,
+    about: [CONTROL_WORD, 'Runs nothing. Exits with 205 when a decision would have been another.'],
+    examples: [['job recheck last --rules tools.yaml', '']],
   },
   'policy ls': {
     group: 'Rules',
@@ -399,8 +488,13 @@ export const COMMANDS = {
     least: 0,
     most: 1,
     completes: 'run',
-    about: [RUN_WORD, 'A word with a slash, or that ends in .json, is a bundle file. Exits with 201 when anything differs.'],
+    about: [
+      RUN_WORD,
+      'A word with a slash, or that ends in .json, is a bundle file. Exits with 201 when anything differs.',
+      'With --chain only the chain of events is followed, of a run or of an agent run (ctl-...), to every row that it speaks of. --head holds it to an event that was noted earlier: a chain that was cut back or written anew fails.',
+    ],
     examples: [
+      ['job verify --chain ctl-01KC4Q8Z', 'events and rows of an agent run'],
       ['job verify last', ''],
       ['job verify ./run-bundle.json', 'a bundle from somewhere else'],
     ],

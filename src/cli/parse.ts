@@ -40,7 +40,7 @@ export function parseCommandLine(argv: readonly string[]): ParsedLine {
   if (command === 'help') {
     return { kind: 'help', topic: topicOf(scanned.words) };
   }
-  refuseWords(command, scanned.words);
+  refuseWords(command, scanned.words, scanned.flags);
   return { kind: 'command', args: { command, ...scanned, argv } };
 }
 
@@ -191,8 +191,12 @@ function refuseContradictions(flags: FlagValues, command: CommandName): void {
   }
 }
 
-function refuseWords(command: CommandName, words: readonly string[]): void {
+function refuseWords(command: CommandName, words: readonly string[], flags: FlagValues): void {
   const row = commandRow(command);
+  if (flags.agent !== undefined) {
+    if (words.length > 0) throw usage(`--agent takes no command; received ${words.map(quote).join(' ')}`, 'the agent file names the commands of its tools');
+    return;
+  }
   if (words.length < row.least) {
     throw usage(
       `\`job ${command}\` needs ${row.words}; received nothing`,

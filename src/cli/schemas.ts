@@ -11,6 +11,8 @@ export const SCHEMAS = {
   bundle: { describes: 'run-bundle.json, the whole account of a run', load: () => import('../../schemas/run-bundle.schema.json', { with: { type: 'json' } }) },
   run: { describes: 'run.json, the facts of a run without evidence', load: () => import('../../schemas/run.schema.json', { with: { type: 'json' } }) },
   journal: { describes: 'one line of an event journal (--journal FILE)', load: () => import('../../schemas/journal.schema.json', { with: { type: 'json' } }) },
+  agent: { describes: 'an agent file (job run --agent FILE)', load: () => import('../../schemas/agent.schema.json', { with: { type: 'json' } }) },
+  'tool-policy': { describes: 'which calls of tools may run', load: () => import('../../schemas/tool-policy.schema.json', { with: { type: 'json' } }) },
 } as const satisfies Record<string, SchemaRow>;
 
 export type SchemaName = keyof typeof SCHEMAS;

@@ -15,6 +15,11 @@ export type OperationId = Branded<'OperationId'>;
 /** `evt-<ulid>`: one recorded fact about a run. */
 export type EventId = Branded<'EventId'>;
 
+/** `ctl-<ulid>`: one run of the control runtime. */
+export type ControlRunId = Branded<'ControlRunId'>;
+/** `apr-<ulid>`: one question to a person. */
+export type ApprovalId = Branded<'ApprovalId'>;
+
 const ULID = '[0-7][0-9A-HJKMNP-TV-Z]{25}';
 const RUN_ID = new RegExp(`^run-${ULID}$`);
 const CHECKPOINT_ID = new RegExp(`^cp-${ULID}$`);
@@ -39,6 +44,13 @@ export function newOperationId(timeMs?: number): OperationId {
 }
 export function newEventId(timeMs?: number): EventId {
   return `evt-${ulid(timeMs, random)}` as EventId;
+}
+
+export function newControlRunId(timeMs?: number): ControlRunId {
+  return `ctl-${ulid(timeMs)}` as ControlRunId;
+}
+export function newApprovalId(timeMs?: number): ApprovalId {
+  return `apr-${ulid(timeMs)}` as ApprovalId;
 }
 
 /** The id when `text` has its exact form, else undefined (prefixes and names are the store's business). */

@@ -1,15 +1,17 @@
 import type { ErrorObject, ValidateFunction } from 'ajv';
+import { ProofrunError } from '../core/errors.ts';
 import { DURATION_FORM, SIZE_FORM, parseDuration, parseSize } from '../core/units.ts';
 import type { JsonObject, JsonValue } from '../core/json.ts';
 import { errorAt, escapePointer, placeAt, type DocumentCode, type LocatedDocument } from './document.ts';
 import { didYouMean } from './near-names.ts';
 
-export type SchemaName = 'job' | 'policy' | 'profile';
+export type SchemaName = 'job' | 'policy' | 'profile' | 'agent' | 'tool_policy';
 
-let compiled: Promise<Record<SchemaName, ValidateFunction>> | undefined;
+type Validators = Readonly<Record<SchemaName, () => ValidateFunction>>;
+let compiled: Promise<Validators> | undefined;
 
 /** The published schemas, compiled once. The validator is loaded here and nowhere else. */
-async function validators(): Promise<Record<SchemaName, ValidateFunction>> {
+async function validators(): Promise<Validators> {
   // ajv is a CommonJS module: a bundler gives its exports as the default alone.
   const [
     {
@@ -18,16 +20,32 @@ async function validators(): Promise<Record<SchemaName, ValidateFunction>> {
     job,
     policy,
     profile,
+    agent,
+    toolPolicy,
   ] = await Promise.all([
     import('ajv/dist/2020.js'),
     import('../../schemas/job.schema.json', { with: { type: 'json' } }),
     import('../../schemas/policy.schema.json', { with: { type: 'json' } }),
     import('../../schemas/profile.schema.json', { with: { type: 'json' } }),
+    import('../../schemas/agent.schema.json', { with: { type: 'json' } }),
+    import('../../schemas/tool-policy.schema.json', { with: { type: 'json' } }),
   ]);
   // allErrors stays off: the first error is the one that is shown, and a hostile file can't make it collect without end.
   const ajv = new Ajv2020({ allErrors: false, verbose: true, strict: true, allowUnionTypes: true, strictRequired: false });
-  ajv.addSchema(job.default);
-  return { job: ajv.compile({ $ref: 'job.schema.json' }), policy: ajv.compile(policy.default), profile: ajv.compile(profile.default) };
+  for (const schema of [job, policy, profile, agent, toolPolicy]) ajv.addSchema(schema.default);
+  // Compiled when first asked for, and kept.
+  const of = (id: string) => (): ValidateFunction => {
+    const validate = ajv.getSchema(id);
+    if (validate === undefined) throw new ProofrunError('ERR_INTERNAL', { message: `no schema ${id}` });
+    return validate;
+  };
+  return {
+    job: of('job.schema.json'),
+    policy: of('policy.schema.json'),
+    profile: of('profile.schema.json'),
+    agent: of('agent.schema.json'),
+    tool_policy: of('tool-policy.schema.json'),
+  };
 }
 
 /**
@@ -41,7 +59,7 @@ export async function checkDocument(document: LocatedDocument, schema: SchemaNam
     });
   }
   compiled ??= validators();
-  const validate = (await compiled)[schema];
+  const validate = (await compiled)[schema]();
   if (validate(document.value)) return document.value;
   const error = validate.errors?.[0];
   if (error === undefined) throw errorAt(code, document.file, undefined, { message: `does not match the schema of ${ARTICLES[schema]}` });
@@ -49,7 +67,13 @@ export async function checkDocument(document: LocatedDocument, schema: SchemaNam
   throw errorAt(code, document.file, placeAt(document, pointer), { message, ...(hint === undefined ? {} : { hint }) });
 }
 
-const ARTICLES: Readonly<Record<SchemaName, string>> = { job: 'a job', policy: 'a policy', profile: 'a profile' };
+const ARTICLES: Readonly<Record<SchemaName, string>> = {
+  job: 'a job',
+  policy: 'a policy',
+  profile: 'a profile',
+  agent: 'an agent',
+  tool_policy: 'a tool policy',
+};
 
 interface Explained {
   readonly pointer: string;

@@ -1,5 +1,6 @@
 import { RUN_STATES, STAGE_STATES } from '../core/run.ts';
 import { MODES } from '../core/dimension.ts';
+import { CONTROL_SCHEMA } from './control-schema.ts';
 import { LINEAGE_SCHEMA } from './lineage-schema.ts';
 
 /** `PRAGMA application_id`: "PrfR". A database with another one isn't ours. */
@@ -91,6 +92,6 @@ const RUN_SCHEMA: ReadonlyMap<string, string> = new Map([
 ]);
 
 /** Every object of the schema, as SQLite keeps its text. There is no trigger and no view, and none is accepted. */
-export const SCHEMA: ReadonlyMap<string, string> = new Map([...RUN_SCHEMA, ...LINEAGE_SCHEMA]);
+export const SCHEMA: ReadonlyMap<string, string> = new Map([...RUN_SCHEMA, ...LINEAGE_SCHEMA, ...CONTROL_SCHEMA]);
 
-export const MIGRATIONS: readonly (readonly string[])[] = [[...RUN_SCHEMA.values()], [...LINEAGE_SCHEMA.values()]];
+export const MIGRATIONS: readonly (readonly string[])[] = [[...RUN_SCHEMA.values()], [...LINEAGE_SCHEMA.values()], [...CONTROL_SCHEMA.values()]];

@@ -8,6 +8,7 @@ import type { ApplyEnd, AppliedPath, NewApply, StoredApply } from './applies.hos
 import * as checkpoints from './checkpoints.host.ts';
 import type { CheckpointFilter, NewCheckpoint, StoredCheckpoint, WholeCheckpoint } from './checkpoints.host.ts';
 import { Connection, type Clock, type StoreOptions } from './connection.host.ts';
+import { openControl, type ControlStore } from './control.host.ts';
 import { checkChain, type ChainCheck, type EventRow, type NewEvent, type StoredEvent } from './event-chain.ts';
 import { listLineage, type StoredLineage } from './lineage.host.ts';
 import { livenessOf, type Owner } from './owner.host.ts';
@@ -93,6 +94,8 @@ export interface Store {
   findCheckpoint(selector: string, workspace: string): StoredCheckpoint;
   /** Half made or half removed, by processes that are dead. */
   abandonedCheckpoints(): readonly StoredCheckpoint[];
+  /** Runs of the control runtime. */
+  readonly control: ControlStore;
   /** Idempotent. */
   close(): void;
 }
@@ -140,6 +143,7 @@ export function openStore(stateDirectory: string, clock: Clock, options: StoreOp
     listCheckpoints: (filter = {}) => checkpoints.listCheckpoints(connection, filter),
     findCheckpoint: (selector, at) => checkpoints.findCheckpoint(connection, selector, at),
     abandonedCheckpoints: () => checkpoints.abandonedCheckpoints(connection),
+    control: openControl(connection),
     close: () => {
       connection.close();
     },

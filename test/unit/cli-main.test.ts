@@ -62,7 +62,7 @@ describe('the command line', () => {
   });
 
   test('schemas', async () => {
-    expect((await job('schema')).stdout.split('\n').filter((line) => line !== '')).toHaveLength(6);
+    expect((await job('schema')).stdout.split('\n').filter((line) => line !== '')).toHaveLength(8);
     expect(JSON.parse((await job('schema', 'bundle')).stdout)).toMatchObject({ type: 'object' });
     expect((await job('schema', 'bundel')).stderr).toContain('did you mean `bundle`');
   });

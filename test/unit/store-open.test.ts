@@ -8,6 +8,7 @@ import { openStore } from '../../src/store/index.ts';
 import { explainSqliteError } from '../../src/store/sqlite-errors.ts';
 import { containing, matching } from '../support/matching.ts';
 import { record } from '../support/store-run.ts';
+import { APPLICATION_ID, MIGRATIONS } from '../../src/store/schema.ts';
 import { temporaryDirectories } from '../support/temporary.ts';
 
 const directory = temporaryDirectories();
@@ -205,13 +206,28 @@ describe('the database', () => {
   it('that is damaged behind its first pages is refused when it is read', () => {
     const state = filled();
     const first = openStore(state, clock);
-    for (let count = 0; count < 40; count += 1) record(first, { argv: ['x'.repeat(2_000)] });
+    for (let count = 0; count < 80; count += 1) record(first, { argv: ['x'.repeat(2_000)] });
     first.close();
     const file = join(state, 'proofrun.db');
     const bytes = readFileSync(file);
-    writeFileSync(file, Buffer.concat([bytes.subarray(0, 12 * 4096), Buffer.alloc(bytes.length - 12 * 4096, 0xee)]));
+    writeFileSync(file, Buffer.concat([bytes.subarray(0, 40 * 4096), Buffer.alloc(bytes.length - 40 * 4096, 0xee)]));
     const store = openStore(state, clock);
     expect(() => store.listRuns()).toThrow(expect.objectContaining({ code: 'ERR_STORE_UNREADABLE', hint: `mv ${file} ${file}.damaged` }));
+    store.close();
+  });
+
+  it('of the first version gets the tables that came later, and keeps its runs', () => {
+    const state = join(directory(), 'state');
+    mkdirSync(state, { mode: 0o700 });
+    const db = new Database(join(state, 'proofrun.db'));
+    for (const statement of MIGRATIONS[0] ?? []) db.exec(statement);
+    db.pragma(`application_id = ${APPLICATION_ID}`);
+    db.pragma('user_version = 1');
+    db.close();
+    chmodSync(join(state, 'proofrun.db'), 0o600);
+    const store = openStore(state, clock);
+    const { id } = record(store);
+    expect([store.listRuns().map((run) => run.id), store.control.list()]).toEqual([[id], []]);
     store.close();
   });
 

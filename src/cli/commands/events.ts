@@ -13,6 +13,10 @@ const LOOK_MS = 200;
 /** The recorded events of a run, oldest first; with --follow until it is over. */
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const { flags } = args;
+  if (args.words[0]?.startsWith('ctl-') === true) {
+    const { controlEvents } = await import('../control-events.host.ts');
+    return await controlEvents(args, args.words[0], context);
+  }
   const runs = await openRuns(context);
   try {
     const { store } = runs.runner.parts;

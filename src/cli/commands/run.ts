@@ -5,6 +5,10 @@ import { runJob, type Start } from '../run-job.host.ts';
 
 /** Runs a job here, or with -d hands it to a process that outlives the terminal. Exits as the command did, or with a code of Proofrun's own. */
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
+  if (args.flags.agent !== undefined) {
+    const { runAgent } = await import('../run-agent.host.ts');
+    return await runAgent(args, args.flags.agent, context);
+  }
   const { on } = args.flags;
   return await runOrDetach(args, context, on === undefined ? undefined : { kind: 'run', selector: on });
 }

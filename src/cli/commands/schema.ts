@@ -10,7 +10,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   const word = args.words[0];
   if (word === undefined) {
     const rows = SCHEMA_NAMES.map((name) => ({ name, describes: SCHEMAS[name].describes }));
-    context.stdout.write(args.flags.json === true ? jsonLine(rows) : rows.map(({ name, describes }) => `${name.padEnd(10)} ${describes}\n`).join(''));
+    context.stdout.write(args.flags.json === true ? jsonLine(rows) : rows.map(({ name, describes }) => `${name.padEnd(12)} ${describes}\n`).join(''));
     return 0;
   }
   const name = SCHEMA_NAMES.find((known) => known === word);

@@ -23,6 +23,10 @@ interface Subject {
 /** Recomputes what a bundle derives. 0 when all of it follows, 201 when something doesn't. Throws ERR_BUNDLE_INVALID, ERR_RUN_NOT_FOUND. */
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const word = args.words[0];
+  if (args.flags.chain === true || args.flags.head !== undefined) {
+    const { verifyChain } = await import('../verify-chain.host.ts');
+    return await verifyChain(args, context);
+  }
   const { bundle, file, chain } =
     word !== undefined && (word.includes('/') || word.endsWith('.json')) ? await fromFile(resolve(context.cwd, word)) : await recorded(word, context);
   const { problems } = verifyBundle(bundle);

@@ -10,7 +10,7 @@ const MOST_OF_FACT = 160;
 const HEAD = 4 + 2 + 8 + 2 + KIND;
 
 /** One event on one line or more: number, time, kind, facts. The date stands above the first event of each day. */
-export function eventLines(events: readonly StoredEvent[], width: number, dayBefore?: string): readonly string[] {
+export function eventLines(events: readonly Pick<StoredEvent, 'seq' | 'timeMs' | 'kind' | 'data'>[], width: number, dayBefore?: string): readonly string[] {
   let day = dayBefore;
   return events.flatMap((event) => {
     const today = eventDay(event);
