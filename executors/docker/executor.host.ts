@@ -160,7 +160,7 @@ async function launch(
 
 async function create(docker: Docker, lowering: DockerLowering): Promise<Docker.Container> {
   try {
-    return await docker.createContainer(lowering.install.body);
+    return await docker.createContainer(lowering.install.body as unknown as Docker.ContainerCreateOptions);
   } catch (error) {
     throw new ProofrunError('ERR_LAUNCH', { message: `the engine can't make the container: ${messageOf(error)}`, hint: 'job doctor', cause: error });
   }

@@ -108,8 +108,9 @@ async function launch(request: LaunchRequest, options: NativeExecutorOptions, be
 }
 
 function networkOf(request: LaunchRequest, { install }: NativeLowering, child: ChildProcess): NativeNetwork {
-  if (request.network === undefined)
-    {throw new ProofrunError('ERR_LAUNCH', { message: 'the plan opens the network for chosen hosts, and nothing answers there' });}
+  if (request.network === undefined) {
+    throw new ProofrunError('ERR_LAUNCH', { message: 'the plan opens the network for chosen hosts, and nothing answers there' });
+  }
   const listeners = install.operations.filter((one) => one.op === 'listener').length;
   return new NativeNetwork({ child, listeners, publish: install.published, service: request.network });
 }

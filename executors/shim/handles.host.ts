@@ -1,3 +1,4 @@
+import { ProofrunError } from '../../src/core/errors.ts';
 import type { ChildProcess } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { createServer, Socket } from 'node:net';
@@ -133,5 +134,7 @@ function listenerOf(message: Extract<Message, { kind: 'listener' }>, handle: unk
 
 /** `handle` is what net.Socket itself keeps its descriptor in. */
 function socketOf(handle: unknown): Socket {
-  return Reflect.construct(Socket, [{ handle, allowHalfOpen: true, readable: true, writable: true }]);
+  const socket: unknown = Reflect.construct(Socket, [{ handle, allowHalfOpen: true, readable: true, writable: true }]);
+  if (!(socket instanceof Socket)) throw new ProofrunError('ERR_LAUNCH', { message: 'a handed socket could not be opened' });
+  return socket;
 }

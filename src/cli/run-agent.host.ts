@@ -27,7 +27,7 @@ export async function runAgent(args: ParsedArgs, path: string, context: CliConte
         ...agent.definition,
         agentName: agent.name,
         task: args.flags.task ?? agent.task,
-        workspace: await control.runs.workspace(),
+        workspace: control.runs.workspace(),
         ...(args.flags.name === undefined ? {} : { name: args.flags.name }),
         source: { file: agent.file, sha256: agent.sha256, directory: context.cwd, request: asJson(request) },
       });
@@ -48,8 +48,9 @@ export async function resumeAgent(args: ParsedArgs, context: CliContext): Promis
     const id = await control.find(args.words[0]);
     const store = control.runs.runner.parts.store.control;
     const source = sourceOf(parseStrictJson(store.spec(store.rows(id).run.spec_sha256)));
-    if (source === undefined)
+    if (source === undefined) {
       throw new ProofrunError('ERR_RUN_STATE', { message: `${id}: it was started by a program, which has to resume it`, hint: `job show ${id}` });
+    }
     const agent = await load(control, source.file, source.directory, source.request);
     const open = await control.runtime.resume(id, agent.definition);
     if (open === undefined) return await report(args, context, control, control.runtime.view(id));

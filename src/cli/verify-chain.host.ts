@@ -13,14 +13,14 @@ export async function verifyChain(args: ParsedArgs, context: CliContext): Promis
     const { store } = control.runs.runner.parts;
     const word = args.words[0];
     const isControl = word?.startsWith('ctl-') === true;
-    const id = isControl ? await control.find(word) : (await control.runs.find(word)).id;
+    const id = isControl ? await control.find(word) : control.runs.find(word).id;
     if (!isControl && head !== undefined) {
-      const noted = store.events((await control.runs.find(word)).id).find((event) => event.seq === head.seq);
+      const noted = store.events(control.runs.find(word).id).find((event) => event.seq === head.seq);
       if (noted?.hash !== head.hash) return told(args, context, { id, ok: false, fact: `event ${head.seq} is not the one that was noted as head`, head: null });
     }
-    const check = isControl ? store.control.check(id, head) : store.checkChain((await control.runs.find(word)).id);
+    const check = isControl ? store.control.check(id, head) : store.checkChain(control.runs.find(word).id);
     const last = isControl ? store.control.read(id) : undefined;
-    const run = isControl ? undefined : await control.runs.find(word);
+    const run = isControl ? undefined : control.runs.find(word);
     const now = last === undefined ? `${run?.lastSeq ?? 0}:${run?.chain ?? ''}` : `${last.last_seq}:${last.chain}`;
     return told(args, context, check.ok ? { id, ok: true, fact: null, head: now } : { id, ok: false, fact: `event ${check.seq} ${check.fact}`, head: now });
   } finally {

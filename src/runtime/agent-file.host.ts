@@ -43,7 +43,7 @@ const DEFAULT_TIMEOUT_MS = 5 * 60_000;
  */
 export async function loadAgent(plan: AgentFilePlan): Promise<AgentJob> {
   const path = resolve(plan.currentDirectory, plan.path);
-  const { text, sha256 } = await readJobFile(path, plan.path);
+  const { text, sha256 } = readJobFile(path, plan.path);
   const file = await realpath(path);
   const document = await parseDocument(text, plan.path, 'ERR_JOB_FILE');
   const value = await checkDocument(document, 'agent', 'ERR_JOB_FILE');
@@ -91,7 +91,7 @@ async function readModel(document: LocatedDocument, model: JsonObject, directory
       hint: 'write replies: replies.json',
     });
   }
-  const { text } = await readJobFile(resolve(directory, replies), replies);
+  const { text } = readJobFile(resolve(directory, replies), replies);
   return scriptModel(parseScript(parseStrictJson(text, { source: replies }), replies), price);
 }
 
@@ -109,7 +109,7 @@ async function readPolicy(document: LocatedDocument, policy: JsonValue | undefin
 
 /** A tool policy from its file, which must be the person's or root's and writable by nobody else. ERR_POLICY_FILE. */
 export async function loadToolPolicy(path: string, shown: string, uid: number): Promise<Policy> {
-  const found = await readPolicyFile(path, uid === 0 ? [0] : [uid, 0]);
+  const found = readPolicyFile(path, uid === 0 ? [0] : [uid, 0]);
   if (found === undefined) throw new ProofrunError('ERR_POLICY_FILE', { message: `${shown}: there is no such file`, hint: `ls -l ${shown}` });
   const document = await parseDocument(found.text, shown, 'ERR_POLICY_FILE');
   const value = await checkDocument(document, 'tool_policy', 'ERR_POLICY_FILE');

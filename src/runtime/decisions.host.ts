@@ -56,8 +56,9 @@ export function reject(parts: ControlParts, request: DecisionRequest): ApprovalR
 /** For an execution that was cut off: it happened, and this is what it answered (JSON text). */
 export function settleUnknown(parts: ControlParts, request: DecisionRequest & { readonly observation: string }): ApprovalRow {
   return decide(parts, request, (row) => {
-    if (row.kind !== 'unknown_outcome')
+    if (row.kind !== 'unknown_outcome') {
       throw new ProofrunError('ERR_RUN_STATE', { message: `${row.id}: nothing of it has been executed`, hint: `job approve ${row.id}` });
+    }
     return { set: { state: 'settled', settlement: readEdited(request.observation) }, facts: {} };
   });
 }
@@ -81,13 +82,15 @@ function decide(parts: ControlParts, request: DecisionRequest, how: (row: Approv
     throw new ProofrunError('ERR_STORE_UNREADABLE', { message: `${row.id}: its record was altered, and grants nothing`, hint: `job cancel ${runId}` });
   }
   if (row.state !== 'pending') throw new ProofrunError('ERR_RUN_STATE', { message: `${row.id}: it is ${row.state}`, hint: `job show ${runId}` });
-  if (record.approvalsOf(row.step).at(-1)?.id !== row.id)
+  if (record.approvalsOf(row.step).at(-1)?.id !== row.id) {
     throw new ProofrunError('ERR_RUN_STATE', { message: `${row.id}: a later question took its place`, hint: 'job approvals' });
+  }
   if (expiryOf(row, now) !== undefined) throw new ProofrunError('ERR_RUN_STATE', { message: `${row.id}: it expired`, hint: `job show ${runId}` });
   checkShown(row, request.shown);
   const note = request.note ?? null;
-  if (note !== null && note.length > MAX_NOTE)
+  if (note !== null && note.length > MAX_NOTE) {
     throw new ProofrunError('ERR_USAGE', { message: `a note has at most ${MAX_NOTE} characters`, hint: 'shorten it' });
+  }
   const { set, facts, ends } = how(row, now);
   const decider = { ...request.decider };
   const write: PartWrite = {

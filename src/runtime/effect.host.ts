@@ -78,8 +78,9 @@ async function run(compiled: CompiledTool, call: ToolCall): Promise<Recorded> {
 export function recordable(answer: ToolAnswer): Recorded {
   try {
     const outcome = OUTCOMES_OF_TOOLS.find((one) => one === answer.outcome);
-    if (outcome === undefined)
+    if (outcome === undefined) {
       return { outcome: 'answered_unrecordable', observation: null, detail: `outcome ${JSON.stringify(answer.outcome)} is none`, evidence: null };
+    }
     // Also text that has no UTF-8 form is nothing that can be recorded.
     canonicalJson(answer.detail ?? null);
     return {

@@ -105,10 +105,12 @@ function readUrl(text: string, redact: (text: string) => string): URL {
   } catch {
     throw new ProofrunError('ERR_USAGE', { message: `expected a URL, received ${JSON.stringify(redact(text)).slice(0, 200)}`, hint: 'write https://...' });
   }
-  if (url.protocol !== 'https:' && url.protocol !== 'http:')
+  if (url.protocol !== 'https:' && url.protocol !== 'http:') {
     throw new ProofrunError('ERR_USAGE', { message: `${url.protocol} carries no key`, hint: 'write https://...' });
-  if (url.username !== '' || url.password !== '')
+  }
+  if (url.username !== '' || url.password !== '') {
     throw new ProofrunError('ERR_USAGE', { message: 'a URL with a user or password in it', hint: 'state the key apart' });
+  }
   return url;
 }
 

@@ -178,11 +178,12 @@ export function openRuntime(options: ControlRuntimeOptions): ControlRuntime {
         })),
         source: run.source ?? null,
       });
-      if (spec.length > MOST_SPEC_BYTES)
+      if (spec.length > MOST_SPEC_BYTES) {
         throw new ProofrunError('ERR_USAGE', {
           message: `the run's specification has ${spec.length} bytes, at most ${MOST_SPEC_BYTES} are kept`,
           hint: 'shorten the task or the schemas',
         });
+      }
       const id = newControlRunId(now);
       const events = [{ kind: 'run.started', data: { agent: run.agentName, policy_sha256: rules.policySha256 } }];
       const created = parts.store.create(

@@ -15,8 +15,9 @@ export function scriptModel(replies: readonly ModelReply[], price: ModelPrice | 
       if (signal.aborted) return { kind: 'cut_off', detail: 'nobody waits for it any more' };
       const said = request.messages.filter((message) => message.role === 'assistant').length;
       const reply = replies[said];
-      if (reply === undefined)
+      if (reply === undefined) {
         return { kind: 'refused', detail: `the script has ${replies.length} replies, and this asks for number ${said + 1}`, retryable: false };
+      }
       onText?.(reply.text);
       return { kind: 'reply', reply };
     },

@@ -41,9 +41,9 @@ export function closingWrites(rows: Pick<RunRecord, 'steps' | 'approvals' | 'att
   for (const step of rows.steps.values()) {
     if (STEP_ENDS.includes(step.state) || step.state === 'unknown') continue;
     // What is on its way may still happen: its outcome comes late.
-    if (step.state === 'started')
+    if (step.state === 'started') {
       writes.push({ table: 'control_steps', key: step.number, from: ['started'], set: { state: 'unknown', detail: why, ended_ms: now } });
-    else writes.push({ table: 'control_steps', key: step.number, from: [step.state], set: { state: 'failed', detail: why, ended_ms: now } });
+    } else writes.push({ table: 'control_steps', key: step.number, from: [step.state], set: { state: 'failed', detail: why, ended_ms: now } });
   }
   for (const approval of rows.approvals.values()) {
     if (approval.state !== 'pending' && approval.state !== 'approved') continue;

@@ -23,8 +23,9 @@ export function sweep(parts: ControlParts): readonly Swept[] {
     const end = expiryOf(approval, now);
     if (end !== undefined) ends.set(approval.run_id, end);
   }
-  for (const run of due.runs)
+  for (const run of due.runs) {
     ends.set(run.id, { reason: 'limit_elapsed_time', detail: `the run was to end by ${new Date(run.deadline_ms ?? now).toISOString()}` });
+  }
   for (const [runId, end] of ends) {
     const rows = store.rows(runId);
     if (rows.run.state !== 'waiting' && rows.run.state !== 'running') continue;

@@ -104,8 +104,9 @@ describe('decide', () => {
         if (decideAddress(narrowed, question.destination, question.port, address) === undefined) {
           expect(decideAddress(rules, question.destination, question.port, address)).toBeUndefined();
         }
-        if (question.destination.kind === 'name' && nameCanBeAllowed(narrowed, question.destination.host))
-          {expect(nameCanBeAllowed(rules, question.destination.host)).toBe(true);}
+        if (question.destination.kind === 'name' && nameCanBeAllowed(narrowed, question.destination.host)) {
+          expect(nameCanBeAllowed(rules, question.destination.host)).toBe(true);
+        }
       }),
       { numRuns: 1000 },
     );
@@ -124,8 +125,9 @@ describe('decide', () => {
       fc.property(ruleSet, questions, (rules, question) => {
         const decision = decide(rules, question);
         if (decision.allowed && decision.to === 'network') expect(decideHost(rules, question.destination.host, question.port).allowed).toBe(true);
-        if (decision.allowed && question.destination.kind === 'name' && decision.to === 'network')
-          {expect(nameCanBeAllowed(rules, question.destination.host)).toBe(true);}
+        if (decision.allowed && question.destination.kind === 'name' && decision.to === 'network') {
+          expect(nameCanBeAllowed(rules, question.destination.host)).toBe(true);
+        }
       }),
       { numRuns: 1000 },
     );

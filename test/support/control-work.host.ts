@@ -127,8 +127,9 @@ export function brokenInvariants(store: Store, world: readonly WorldLine[]): rea
     for (const line of world.filter((one) => one.kind === 'model' && one.run === id)) {
       const attempt = rows.attempts.find(({ number }) => line.id === `${id}/m${number}`);
       if (attempt === undefined) faults.push(`${line.id} was sent and isn't recorded`);
-      else if (attempt.charged_input < WORK_USAGE.inputTokens || attempt.charged_output < WORK_USAGE.outputTokens)
+      else if (attempt.charged_input < WORK_USAGE.inputTokens || attempt.charged_output < WORK_USAGE.outputTokens) {
         faults.push(`${line.id} cost more than was charged`);
+      }
     }
     const sum = (column: 'charged_input' | 'charged_output' | 'charged_cost'): number => rows.attempts.reduce((total, attempt) => total + attempt[column], 0);
     if (run.input_tokens !== sum('charged_input') || run.output_tokens !== sum('charged_output') || run.cost_nano_usd !== sum('charged_cost')) {

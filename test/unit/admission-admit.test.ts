@@ -141,9 +141,18 @@ describe('under --safe', () => {
   it.each(
     NATIVE.controls.filter(
       (control) =>
-        !['no_program', 'network_public', 'overlay_network', 'published_ports', 'proxy_offered', 'memory_limit', 'cpu_limit', 'wall_time', 'tmp_size', 'stage_size'].includes(
-          control,
-        ),
+        ![
+          'no_program',
+          'network_public',
+          'overlay_network',
+          'published_ports',
+          'proxy_offered',
+          'memory_limit',
+          'cpu_limit',
+          'wall_time',
+          'tmp_size',
+          'stage_size',
+        ].includes(control),
     ),
   )('refuses an executor without %s', async (control) => {
     const { rows } = await refusal({ request: { mode: 'safe' } }, [{ ...NATIVE, controls: NATIVE.controls.filter((one) => one !== control) }]);

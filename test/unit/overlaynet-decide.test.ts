@@ -73,8 +73,9 @@ describe('decide', () => {
 
   test('a port of the host is reached at the loopback addresses, and denied like any other', () => {
     const set = rules([], [], { hostPorts: [5432] });
-    for (const host of ['127.0.0.1', '127.9.9.9', '::1', 'localhost', '::ffff:127.0.0.1'])
-      {expect(ask(set, host, 5432)).toMatchObject({ allowed: true, to: 'host_port' });}
+    for (const host of ['127.0.0.1', '127.9.9.9', '::1', 'localhost', '::ffff:127.0.0.1']) {
+      expect(ask(set, host, 5432)).toMatchObject({ allowed: true, to: 'host_port' });
+    }
     expect(ask(set, '127.0.0.1', 5433).allowed).toBe(false);
     expect(ask(set, '10.0.0.1', 5432).allowed).toBe(false);
     expect(ask(rules([], ['127.0.0.0/8'], { hostPorts: [5432] }), '127.0.0.1', 5432).allowed).toBe(false);
@@ -136,7 +137,7 @@ describe('hosts in one form', () => {
     '0177.0.0.1',
     '2130706433',
     '1.2.3.4.',
-      '[a.test]',
+    '[a.test]',
     'fe80::1%lo',
     '[fe80::1%25lo]',
     '10.0.0.0/8',

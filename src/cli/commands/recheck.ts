@@ -10,8 +10,9 @@ import { jsonLine } from '../report/json.ts';
 /** What another tool policy would have said. 205 when any decision would have been another. Runs nothing. */
 export async function run(args: ParsedArgs, context: CliContext): Promise<number> {
   const { rules } = args.flags;
-  if (rules === undefined)
+  if (rules === undefined) {
     throw new ProofrunError('ERR_USAGE', { message: '`job recheck` needs --rules FILE; received none', hint: 'job recheck last --rules tools.yaml' });
+  }
   const control = await openControl(context);
   try {
     const policy = await loadToolPolicy(resolve(context.cwd, rules), rules, control.runs.caller.uid);

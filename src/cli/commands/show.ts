@@ -11,7 +11,7 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
   try {
     const store = control.runs.runner.parts.store.control;
     if (flags.list === true) {
-      const rows = store.list({ ...(flags.all === true ? {} : { workspace: await control.runs.workspace() }), limit: flags.limit ?? 20 });
+      const rows = store.list({ ...(flags.all === true ? {} : { workspace: control.runs.workspace() }), limit: flags.limit ?? 20 });
       context.stdout.write(
         flags.json === true
           ? jsonLine(rows.map((row) => ({ id: row.id, name: row.name, agent: row.agent, state: row.state, reason: row.reason, created_ms: row.created_ms })))
@@ -24,10 +24,11 @@ export async function run(args: ParsedArgs, context: CliContext): Promise<number
     const damaged = check.ok ? undefined : `event ${check.seq} ${check.fact}`;
     const view = control.runtime.view(id);
     if (flags.json === true) context.stdout.write(jsonLine({ ...controlJson(view), damaged: damaged ?? null }));
-    else
+    else {
       context.stdout.write(
         `${controlText(view, store.pending(id))}${damaged === undefined ? '' : `  damaged    ${damaged}; it can be cancelled, not continued\n`}`,
       );
+    }
     return 0;
   } finally {
     await control.close();
