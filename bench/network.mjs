@@ -72,8 +72,9 @@ try {
   if (values.compare) results.sandbox_runtime = await sandboxRuntime(words, workspace, home);
   const rows = ['latency_ms_median', 'latency_ms_p99', 'connections_per_second', 'bulk_mib_per_second', 'concurrent_errors'];
   console.log(['', ...Object.keys(results)].map((cell) => cell.padEnd(24)).join(''));
-  for (const row of rows)
-    {console.log([row, ...Object.values(results).map((one) => String(one?.[row] ?? one?.reason ?? '-'))].map((cell) => cell.padEnd(24)).join(''));}
+  for (const row of rows) {
+    console.log([row, ...Object.values(results).map((one) => String(one?.[row] ?? one?.reason ?? '-'))].map((cell) => cell.padEnd(24)).join(''));
+  }
   console.log(`\nadded latency, median: ${(results.overlaynet.latency_ms_median - results.loopback.latency_ms_median).toFixed(3)} ms`);
   console.log(`bulk against loopback: ${((100 * results.overlaynet.bulk_mib_per_second) / results.loopback.bulk_mib_per_second).toFixed(0)} %`);
 } finally {

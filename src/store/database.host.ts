@@ -143,7 +143,8 @@ function switchToWal(db: Database.Database, onWaiting: () => void): void {
 }
 
 function migrate(db: Database.Database, file: string): void {
-  if (readVersion(db, file) === SCHEMA_VERSION) return;
+  // In one snapshot: what another process commits between two reads would look like a damaged store.
+  if (db.transaction(() => readVersion(db, file)).deferred() === SCHEMA_VERSION) return;
   db.transaction(() => {
     // Again, under the lock: another process may have migrated meanwhile.
     const version = readVersion(db, file);
