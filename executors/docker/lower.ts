@@ -4,7 +4,7 @@ import type { JsonValue } from '../../src/core/json.ts';
 import type { ReceiptRequirement } from '../../src/core/receipt.ts';
 import { requireReceipts } from '../../src/evidence/index.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
-import { digestEnvironment, Lowering, LONGEST_SOCKET_PATH, MOST_HIDDEN_PROBES, NO_FILE, NOWHERE_V4, RLIMIT } from '../native/lower.ts';
+import { digestEnvironment, Lowering, LONGEST_SOCKET_PATH, MOST_HIDDEN_PROBES, NO_FILE, NOWHERE_V4, probeHostPath, RLIMIT } from '../native/lower.ts';
 import { PROBE, RIGHT, type InnerSetting } from '../shim/protocol.ts';
 import { buildFilter, isSeccompArch, SECCOMP_PROBES } from '../shim/seccomp/index.ts';
 import { MASKED, READ_ONLY } from './container-mounts.ts';
@@ -141,6 +141,7 @@ function lowerNetwork(lowering: Lowering, request: LaunchRequest, facts: DockerF
   lowering.probe('network_namespace', 'probe.net.dns', PROBE.udp, NOWHERE_V4, [53], unreachable);
   lowering.probe('network_namespace', 'probe.net.tcp6', PROBE.tcp, '2001:db8::1', [80], [...unreachable, 'EADDRNOTAVAIL', 'EAFNOSUPPORT']);
   lowering.probe('host_sockets', 'probe.net.host_abstract', PROBE.unix, `@proofrun-${nonce}`, [], ['ECONNREFUSED']);
+  probeHostPath(lowering, join(request.scratch, 'probe.sock'));
   if (facts.tcpPort !== undefined) lowering.probe('host_sockets', 'probe.net.host_loopback', PROBE.tcp, '127.0.0.1', [facts.tcpPort], ['ECONNREFUSED']);
 }
 

@@ -176,7 +176,11 @@ function lowerOwnNetwork(lowering: Lowering, request: LaunchRequest, facts: Host
   lowering.equals('network_namespace', 'net.interfaces', ['lo']);
   lowering.equals('network_namespace', 'net.routes', []);
   lowering.probe('host_sockets', 'probe.net.host_abstract', PROBE.unix, `@proofrun-${names.nonce}`, [], ['ECONNREFUSED']);
-  const path = join(request.scratch, 'probe.sock');
+  probeHostPath(lowering, join(request.scratch, 'probe.sock'));
+}
+
+/** A socket of the host that has a path must not be there, or not answer. One whose path no address can hold is looked for only. */
+export function probeHostPath(lowering: Lowering, path: string): void {
   if (path.length <= LONGEST_SOCKET_PATH) lowering.probe('host_sockets', 'probe.net.host_path', PROBE.unix, path, [], ['ENOENT', 'ECONNREFUSED', 'EACCES']);
   else lowering.probe('host_sockets', 'probe.net.host_path', PROBE.open, path, [O_PATH], ['ENOENT']);
 }
