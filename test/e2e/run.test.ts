@@ -209,7 +209,7 @@ describeUsers('job run', (user) => {
 
   test('a refused job is a run with a bundle and a table of what would change it', async () => {
     const lab = jobLab(user);
-    const ended = await lab.job(['run', '--safe', '--allow-net', 'packages.example.com', '--', 'touch', 'started']);
+    const ended = await lab.job(['run', '--safe', '--executor', 'host', '--', 'touch', 'started']);
     expect(ended.code).toBe(200);
     expect(ended.stderr).toMatch(/was refused and not started/);
     expect(ended.stderr).toMatch(/change it +job run /);

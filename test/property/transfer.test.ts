@@ -414,7 +414,9 @@ describe('trees', () => {
 
   test('mutated archives stage what lies beneath, or nothing, and change nothing else', async () => {
     const lab = await downloadLab(directory());
-    const before = lab.surroundings();
+    // The upper directory itself may take what the archive says of the workspace's: owner, mode, time.
+    const around = (): Record<string, unknown> => Object.fromEntries(Object.entries(lab.surroundings()).filter(([path]) => path !== 'stage/root-0/upper'));
+    const before = around();
     const good = archive(
       { name: 'ws/old', content: 'old' },
       { name: 'ws/d/', type: 'directory' },
@@ -430,7 +432,7 @@ describe('trees', () => {
         const bytes = Buffer.from(good);
         for (const [at, value] of changes) bytes[at] = value;
         await lab.stage(resealed(bytes));
-        expect(lab.surroundings()).toEqual(before);
+        expect(around()).toEqual(before);
         expect(readFileSync(join(lab.canary, 'file'), 'utf8')).toBe('canary');
         execFileSync('sh', ['-c', 'chmod -R u+rwx "$1"; rm -rf "$1"; mkdir "$1"', 'sh', lab.root.upper]);
       }),
