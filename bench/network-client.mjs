@@ -3,7 +3,9 @@ import { Agent, request } from 'node:http';
 
 const [host, port, seconds, bulk, by] = process.argv.slice(2);
 const proxy = by === 'proxy' ? new URL(process.env.HTTP_PROXY ?? process.env.http_proxy) : undefined;
-const authorization = proxy?.username ? { 'proxy-authorization': `Basic ${Buffer.from(`${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`).toString('base64')}` } : {};
+const authorization = proxy?.username
+  ? { 'proxy-authorization': `Basic ${Buffer.from(`${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`).toString('base64')}` }
+  : {};
 
 /** Resolves to the bytes of the answer's body. */
 const get = (path, agent) =>

@@ -53,7 +53,12 @@ try {
     const argv = ['/usr/bin/env', ...['http_proxy', 'HTTP_PROXY', 'no_proxy', 'NO_PROXY'].flatMap((name) => ['-u', name]), process.execPath, ...words(NAME)];
     writeFileSync(
       file,
-      JSON.stringify({ version: 1, mode: 'safe', command: argv, permissions: { file_read: { allow: [process.execPath] }, network: { default_action: 'deny', allow: [{ host: NAME, ports: [port], private: true }] } } }),
+      JSON.stringify({
+        version: 1,
+        mode: 'safe',
+        command: argv,
+        permissions: { file_read: { allow: [process.execPath] }, network: { default_action: 'deny', allow: [{ host: NAME, ports: [port], private: true }] } },
+      }),
     );
     const run = await proofrun.run({ argv: [], jobFile: file, workspace });
     const output = proofrun.output(run.id, 'stdout');
@@ -67,7 +72,8 @@ try {
   if (values.compare) results.sandbox_runtime = await sandboxRuntime(words, workspace, home);
   const rows = ['latency_ms_median', 'latency_ms_p99', 'connections_per_second', 'bulk_mib_per_second', 'concurrent_errors'];
   console.log(['', ...Object.keys(results)].map((cell) => cell.padEnd(24)).join(''));
-  for (const row of rows) console.log([row, ...Object.values(results).map((one) => String(one?.[row] ?? one?.reason ?? '-'))].map((cell) => cell.padEnd(24)).join(''));
+  for (const row of rows)
+    console.log([row, ...Object.values(results).map((one) => String(one?.[row] ?? one?.reason ?? '-'))].map((cell) => cell.padEnd(24)).join(''));
   console.log(`\nadded latency, median: ${(results.overlaynet.latency_ms_median - results.loopback.latency_ms_median).toFixed(3)} ms`);
   console.log(`bulk against loopback: ${((100 * results.overlaynet.bulk_mib_per_second) / results.loopback.bulk_mib_per_second).toFixed(0)} %`);
 } finally {
@@ -88,17 +94,35 @@ async function sandboxRuntime(words, workspace, home) {
   }
   writeFileSync(
     join(place, 'settings.json'),
-    JSON.stringify({ network: { allowedDomains: ['localhost', '127.0.0.1', NAME], deniedDomains: [] }, filesystem: { denyRead: [], allowWrite: [workspace], denyWrite: [] } }),
+    JSON.stringify({
+      network: { allowedDomains: ['localhost', '127.0.0.1', NAME], deniedDomains: [] },
+      filesystem: { denyRead: [], allowWrite: [workspace], denyWrite: [] },
+    }),
   );
   try {
-    const text = execFileSync(process.execPath, [join(place, 'node_modules/@anthropic-ai/sandbox-runtime/dist/cli.js'), '--settings', join(place, 'settings.json'), process.execPath, ...words('localhost'), 'proxy'], {
-      encoding: 'utf8',
-      cwd: workspace,
-      env: { PATH: process.env.PATH, HOME: home },
-      timeout: 120_000,
-    });
+    const text = execFileSync(
+      process.execPath,
+      [
+        join(place, 'node_modules/@anthropic-ai/sandbox-runtime/dist/cli.js'),
+        '--settings',
+        join(place, 'settings.json'),
+        process.execPath,
+        ...words('localhost'),
+        'proxy',
+      ],
+      {
+        encoding: 'utf8',
+        cwd: workspace,
+        env: { PATH: process.env.PATH, HOME: home },
+        timeout: 120_000,
+      },
+    );
     return JSON.parse(text.slice(text.indexOf('{')));
   } catch (error) {
-    return { reason: String(error.stderr ?? error.message).split('\n')[0].slice(0, 60) };
+    return {
+      reason: String(error.stderr ?? error.message)
+        .split('\n')[0]
+        .slice(0, 60),
+    };
   }
 }

@@ -74,7 +74,10 @@ async function start(request: LaunchRequest, facts: HostFacts, lowering: NativeL
     cwd: '/',
     detached: !terminal,
     // Descriptor 4 is a channel of Node's own, over which sockets come.
-    stdio: [...(terminal ? (['inherit', 'inherit', 'inherit', 'pipe'] as const) : ([stdin, 'pipe', 'pipe', 'pipe'] as const)), ...(selective ? ['ipc' as const] : [])],
+    stdio: [
+      ...(terminal ? (['inherit', 'inherit', 'inherit', 'pipe'] as const) : ([stdin, 'pipe', 'pipe', 'pipe'] as const)),
+      ...(selective ? ['ipc' as const] : []),
+    ],
   });
   const control = child.stdio[3];
   if (!(control instanceof Duplex)) throw new ProofrunError('ERR_LAUNCH', { message: 'the shim was started without a control channel' });
@@ -102,7 +105,8 @@ async function start(request: LaunchRequest, facts: HostFacts, lowering: NativeL
 }
 
 function networkOf(request: LaunchRequest, { install }: NativeLowering, child: ChildProcess): NativeNetwork {
-  if (request.network === undefined) throw new ProofrunError('ERR_LAUNCH', { message: 'the plan opens the network for chosen hosts, and nothing answers there' });
+  if (request.network === undefined)
+    throw new ProofrunError('ERR_LAUNCH', { message: 'the plan opens the network for chosen hosts, and nothing answers there' });
   const listeners = install.operations.filter((one) => one.op === 'listener').length;
   return new NativeNetwork({ child, listeners, publish: install.published, service: request.network });
 }

@@ -11,16 +11,7 @@ import type { Receipt, ReceiptRequirement } from '../../src/core/receipt.ts';
 import type { Ending } from '../../src/core/run.ts';
 import { deriveObservations } from '../../src/evidence/index.ts';
 import type { LaunchRequest, Session, SessionClosing } from '../../src/executor/executor.ts';
-import {
-  encodeCommand,
-  encodeOperation,
-  encodeSetting,
-  errnoName,
-  FrameSplitter,
-  parseFrame,
-  PROTOCOL_VERSION,
-  type ShimFrame,
-} from '../shim/protocol.ts';
+import { encodeCommand, encodeOperation, encodeSetting, errnoName, FrameSplitter, parseFrame, PROTOCOL_VERSION, type ShimFrame } from '../shim/protocol.ts';
 import { receiptsAtEnd, receiptsAtGate, refusedByKernel } from '../shim/receipts.ts';
 import type { Cgroup } from './cgroup.host.ts';
 import type { HostFacts } from './facts.host.ts';

@@ -33,7 +33,10 @@ export async function runJob(args: ParsedArgs, context: CliContext, onRunning?: 
 async function learning(file: string, job: EffectiveJob, context: CliContext): Promise<EffectiveJob> {
   const { existsSync } = await import('node:fs');
   if (existsSync(resolve(context.cwd, file))) {
-    throw new ProofrunError('ERR_USAGE', { message: `--learn ${file}: the file exists already`, hint: 'name a new one; what was learned before can be used: --use FILE' });
+    throw new ProofrunError('ERR_USAGE', {
+      message: `--learn ${file}: the file exists already`,
+      hint: 'name a new one; what was learned before can be used: --use FILE',
+    });
   }
   const { recordedNetwork } = await import('./report/learned.ts');
   return recordedNetwork(job);

@@ -83,7 +83,11 @@ describeUsers('real clients in a network that is open for chosen hosts', (user) 
   });
 
   const CLIENTS: readonly Client[] = [
-    { name: 'curl, https', argv: (host, { https }, ca) => ['/usr/bin/curl', '-sS', '--max-time', '10', '--cacert', ca, `https://${host}:${https}/`], reached: /^hello \w+/ },
+    {
+      name: 'curl, https',
+      argv: (host, { https }, ca) => ['/usr/bin/curl', '-sS', '--max-time', '10', '--cacert', ca, `https://${host}:${https}/`],
+      reached: /^hello \w+/,
+    },
     { name: 'curl, http', argv: (host, { http }) => ['/usr/bin/curl', '-fsS', '--max-time', '10', `http://${host}:${http}/`], reached: /^hello \w+/ },
     {
       name: 'wget, https',
@@ -99,7 +103,11 @@ describeUsers('real clients in a network that is open for chosen hosts', (user) 
     },
     {
       name: 'git, https',
-      argv: (host, { https }, ca) => ['/bin/sh', '-c', `git -c http.sslCAInfo=${ca} clone -q https://${host}:${https}/repo.git /tmp/clone && cat /tmp/clone/README`],
+      argv: (host, { https }, ca) => [
+        '/bin/sh',
+        '-c',
+        `git -c http.sslCAInfo=${ca} clone -q https://${host}:${https}/repo.git /tmp/clone && cat /tmp/clone/README`,
+      ],
       reached: /^from the stand-in\n/,
     },
     {
@@ -113,7 +121,11 @@ describeUsers('real clients in a network that is open for chosen hosts', (user) 
     },
     {
       name: 'node fetch',
-      argv: (host, { http }) => [node, '-e', `fetch('http://${host}:${http}/').then((r) => r.text()).then(console.log, (e) => console.log(e.cause?.code ?? e))`],
+      argv: (host, { http }) => [
+        node,
+        '-e',
+        `fetch('http://${host}:${http}/').then((r) => r.text()).then(console.log, (e) => console.log(e.cause?.code ?? e))`,
+      ],
       reached: /^hello \w+/,
     },
     {
@@ -239,7 +251,9 @@ function end(ok) { ok ? right++ : wrong++; if (right + wrong === 1000) { console
       const socks = `socks5h://198.18.0.2:17817`;
       expect(await withVariables(['/usr/bin/curl', '-sS', '-x', socks, `http://allowed.test:${ports.http}/`])).toBe('hello allowed.test\n');
       expect(await withVariables(['/usr/bin/curl', '-sS', `http://other.test:${ports.http}/`])).toMatch(/^proofrun: denied: /);
-      expect(await withVariables(['/usr/bin/curl', '-sS', '--cacert', authority, `https://other.test:${ports.https}/`])).toMatch(/CONNECT tunnel failed, response 403|Received HTTP code 403/);
+      expect(await withVariables(['/usr/bin/curl', '-sS', '--cacert', authority, `https://other.test:${ports.https}/`])).toMatch(
+        /CONNECT tunnel failed, response 403|Received HTTP code 403/,
+      );
       expect(await withVariables(['/usr/bin/curl', '-sS', '-x', socks, `http://other.test:${ports.http}/`])).toMatch(/SOCKS5|connect/);
     });
 

@@ -61,7 +61,15 @@ describeUsers('a network that is open for chosen hosts', (user) => {
     expect([report.stdout, report.stderr]).toEqual(['hello\n', '']);
     expect(report.levels?.network).toBe('enforced');
     const listeners = report.receipts.find((one) => one.id === 'net.listeners')?.value;
-    expect(listeners).toEqual(['tcp 0.0.0.0:443', 'tcp 0.0.0.0:80', 'tcp 198.18.0.2:17817', 'tcp 198.18.0.2:53', 'tcp [::]:443', 'tcp [::]:80', 'udp 198.18.0.2:53']);
+    expect(listeners).toEqual([
+      'tcp 0.0.0.0:443',
+      'tcp 0.0.0.0:80',
+      'tcp 198.18.0.2:17817',
+      'tcp 198.18.0.2:53',
+      'tcp [::]:443',
+      'tcp [::]:80',
+      'udp 198.18.0.2:53',
+    ]);
     expect(report.network?.counters.destinations.map(({ host, allowed, denied }) => [host, allowed, denied])).toEqual([['allowed.test', 1, 0]]);
   });
 
@@ -78,7 +86,11 @@ describeUsers('a network that is open for chosen hosts', (user) => {
   });
 
   test('the resolver’s file and the names of the machine itself are ours, whatever the host has', async () => {
-    const { stdout } = await run(['/bin/sh', '-c', 'cat /etc/resolv.conf; head -1 /etc/hosts; test -L /etc/resolv.conf && echo link; getent ahosts allowed.test | head -1']);
+    const { stdout } = await run([
+      '/bin/sh',
+      '-c',
+      'cat /etc/resolv.conf; head -1 /etc/hosts; test -L /etc/resolv.conf && echo link; getent ahosts allowed.test | head -1',
+    ]);
     expect(stdout).toMatch(/^nameserver 198\.18\.0\.2\n127\.0\.0\.1 localhost( [^\n]+)?\n198\.18\.1\.1 +STREAM/);
   });
 
@@ -143,7 +155,10 @@ describeUsers('a network that is open for chosen hosts', (user) => {
       const { port } = taken.address() as AddressInfo;
       const report = await lab.run(['/bin/true'], { network: { publish: [{ hostPort: port, jobPort: 3000 }] } });
       taken.close();
-      expect(report.error).toMatchObject({ code: 'ERR_LAUNCH', message: `port ${port} of this machine can't be published for port 3000 of the job: EADDRINUSE` });
+      expect(report.error).toMatchObject({
+        code: 'ERR_LAUNCH',
+        message: `port ${port} of this machine can't be published for port 3000 of the job: EADDRINUSE`,
+      });
     });
   });
 

@@ -54,9 +54,42 @@ int main(int argc, char **argv) {
 /** Attempts that fail in the control arm as well: families that aren't built in, addresses that aren't unicast, ports that the targets hold. */
 const REFUSED_ANYWHERE = [
   ...['tcp fe80::1', 'tcp 224.0.0.1', 'tcp 255.255.255.255', 'udp 224.0.0.251', 'udp 255.255.255.255', 'udp ff02::fb', 'udp 2001:4860:4860::8888 dns'],
-  ...['unix docker', 'unix docker scm_rights', 'vsock stream', 'vsock datagram', 'ping', 'ping ipv6', 'sctp', 'mptcp', 'udplite', 'alg', 'xdp', 'tipc', 'bluetooth'],
-  ...['udp 127.0.0.53 dns', 'bind resolver everywhere', 'route delete', 'bind resolver', 'bind proxy', 'bind listened one address', 'debug', 'mark', 'netlink audit'],
-  ...['sysctl port start', 'sysctl nonlocal bind', 'sysctl forward', 'net of init', 'descriptors of init', 'resolver of the host', 'join init', 'take a descriptor'],
+  ...[
+    'unix docker',
+    'unix docker scm_rights',
+    'vsock stream',
+    'vsock datagram',
+    'ping',
+    'ping ipv6',
+    'sctp',
+    'mptcp',
+    'udplite',
+    'alg',
+    'xdp',
+    'tipc',
+    'bluetooth',
+  ],
+  ...[
+    'udp 127.0.0.53 dns',
+    'bind resolver everywhere',
+    'route delete',
+    'bind resolver',
+    'bind proxy',
+    'bind listened one address',
+    'debug',
+    'mark',
+    'netlink audit',
+  ],
+  ...[
+    'sysctl port start',
+    'sysctl nonlocal bind',
+    'sysctl forward',
+    'net of init',
+    'descriptors of init',
+    'resolver of the host',
+    'join init',
+    'take a descriptor',
+  ],
 ];
 describeUsers('sockets of a job whose network is open for chosen hosts', (user) => {
   const lab = new AttackLab(user);
@@ -76,14 +109,7 @@ describeUsers('sockets of a job whose network is open for chosen hosts', (user) 
     await Promise.all([tcp, udp].map((one) => once(one, 'listening')));
     const victim = await lab.victim([`@${name}`, path]);
     lab.write('net-attack', readFileSync(program), 0o755);
-    const words = [
-      String((tcp.address() as AddressInfo).port),
-      String(udp.address().port),
-      name,
-      path,
-      path,
-      '8081',
-    ];
+    const words = [String((tcp.address() as AddressInfo).port), String(udp.address().port), name, path, path, '8081'];
     const report = await lab.run([join(lab.workspace, 'net-attack'), ...words], { network: { allow: [{ host: 'allowed.test', ports: [8081] }] }, names: {} });
     expect([report.error, report.unmet, report.stderr]).toEqual([undefined, [], '']);
     met = outcomes(report.stdout);

@@ -75,7 +75,7 @@ function factsOf(more: Partial<HostFacts>): HostFacts {
     directShares: [],
     caches: [],
     ipv6: true,
-    hostName: "host",
+    hostName: 'host',
     writeDenied: [],
     ...more,
   };

@@ -23,7 +23,15 @@ export interface StandIn {
 }
 
 const run = (program: string, args: readonly string[], cwd: string): void => {
-  const env = { PATH: '/usr/bin:/bin', HOME: cwd, GIT_CONFIG_NOSYSTEM: '1', GIT_AUTHOR_NAME: 'a', GIT_AUTHOR_EMAIL: 'a@a', GIT_COMMITTER_NAME: 'a', GIT_COMMITTER_EMAIL: 'a@a' };
+  const env = {
+    PATH: '/usr/bin:/bin',
+    HOME: cwd,
+    GIT_CONFIG_NOSYSTEM: '1',
+    GIT_AUTHOR_NAME: 'a',
+    GIT_AUTHOR_EMAIL: 'a@a',
+    GIT_COMMITTER_NAME: 'a',
+    GIT_COMMITTER_EMAIL: 'a@a',
+  };
   execFileSync(program, args, { cwd, stdio: 'pipe', env });
 };
 
@@ -45,10 +53,55 @@ function certificates(directory: string, names: readonly string[]): { readonly a
   const at = (name: string): string => join(directory, name);
   if (!existsSync(at('ca.pem'))) {
     const openssl = (...args: readonly string[]): void => run('openssl', args, directory);
-    openssl('req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2', '-subj', '/CN=stand-in', '-keyout', at('ca.key'), '-out', at('ca.pem'));
-    openssl('req', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', '/CN=allowed.test', '-keyout', at('server.key'), '-out', at('server.csr'));
+    openssl(
+      'req',
+      '-x509',
+      '-newkey',
+      'ec',
+      '-pkeyopt',
+      'ec_paramgen_curve:P-256',
+      '-nodes',
+      '-days',
+      '2',
+      '-subj',
+      '/CN=stand-in',
+      '-keyout',
+      at('ca.key'),
+      '-out',
+      at('ca.pem'),
+    );
+    openssl(
+      'req',
+      '-newkey',
+      'ec',
+      '-pkeyopt',
+      'ec_paramgen_curve:P-256',
+      '-nodes',
+      '-subj',
+      '/CN=allowed.test',
+      '-keyout',
+      at('server.key'),
+      '-out',
+      at('server.csr'),
+    );
     writeFileSync(at('names'), `subjectAltName=${names.map((name) => `DNS:${name}`).join(',')}\n`);
-    openssl('x509', '-req', '-in', at('server.csr'), '-CA', at('ca.pem'), '-CAkey', at('ca.key'), '-CAcreateserial', '-days', '2', '-extfile', at('names'), '-out', at('server.pem'));
+    openssl(
+      'x509',
+      '-req',
+      '-in',
+      at('server.csr'),
+      '-CA',
+      at('ca.pem'),
+      '-CAkey',
+      at('ca.key'),
+      '-CAcreateserial',
+      '-days',
+      '2',
+      '-extfile',
+      at('names'),
+      '-out',
+      at('server.pem'),
+    );
     chmodSync(at('ca.pem'), 0o644);
   }
   return { authority: at('ca.pem'), key: readFileSync(at('server.key')), cert: readFileSync(at('server.pem')) };

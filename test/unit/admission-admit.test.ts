@@ -132,14 +132,18 @@ describe('under --safe', () => {
     expect(result.warnings).toEqual(['resources is waived by --degrade resources; its level is unsupported', '--degrade models has nothing to waive']);
   });
 
-  it.each(NATIVE.controls.filter((control) => !['no_program', 'network_public', 'overlay_network', 'published_ports', 'proxy_offered', 'memory_limit', 'cpu_limit', 'wall_time', 'tmp_size'].includes(control)))(
-    'refuses an executor without %s',
-    async (control) => {
-      const { rows } = await refusal({ request: { mode: 'safe' } }, [{ ...NATIVE, controls: NATIVE.controls.filter((one) => one !== control) }]);
-      expect(rows.length).toBeGreaterThan(0);
-      for (const row of rows) expect(row.missing).toBe(`the native executor has no ${control.replaceAll('_', ' ')}`);
-    },
-  );
+  it.each(
+    NATIVE.controls.filter(
+      (control) =>
+        !['no_program', 'network_public', 'overlay_network', 'published_ports', 'proxy_offered', 'memory_limit', 'cpu_limit', 'wall_time', 'tmp_size'].includes(
+          control,
+        ),
+    ),
+  )('refuses an executor without %s', async (control) => {
+    const { rows } = await refusal({ request: { mode: 'safe' } }, [{ ...NATIVE, controls: NATIVE.controls.filter((one) => one !== control) }]);
+    expect(rows.length).toBeGreaterThan(0);
+    for (const row of rows) expect(row.missing).toBe(`the native executor has no ${control.replaceAll('_', ' ')}`);
+  });
 
   it('refuses the host executor in every dimension of containment', async () => {
     const { rows } = await refusal({ request: { mode: 'safe', executor: 'host' } });

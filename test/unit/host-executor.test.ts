@@ -54,7 +54,7 @@ describe('what it claims', () => {
 });
 
 describe('a network with rules', () => {
-  const rules = { allow: [{ kind: "name", host: "localhost", ports: [80], private: true, origin: { layer: 'flag', name: 'test' } }] } as const;
+  const rules = { allow: [{ kind: 'name', host: 'localhost', ports: [80], private: true, origin: { layer: 'flag', name: 'test' } }] } as const;
   const selective = (mode: 'default' | 'safe') => ({
     ...job,
     mode,

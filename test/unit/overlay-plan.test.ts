@@ -14,7 +14,8 @@ import { decideHost } from '../../src/policy/decide.ts';
 import { sampleBody } from '../support/sample-bundle.ts';
 
 const network = (rules: SelectiveNetwork) => effectiveJob({ argv: ['x'], workspace: '/w', home: '/h', mode: 'safe', network: rules }).permissions.network;
-const shown = (rules: SelectiveNetwork, ipv6 = true): readonly string[] => planListeners(network(rules), ipv6).map(({ kind, address, port }) => `${kind} ${address} ${port}`);
+const shown = (rules: SelectiveNetwork, ipv6 = true): readonly string[] =>
+  planListeners(network(rules), ipv6).map(({ kind, address, port }) => `${kind} ${address} ${port}`);
 const ALWAYS = ['tcp 0.0.0.0 80', 'tcp :: 80', 'tcp 0.0.0.0 443', 'tcp :: 443'];
 const OWN = ['tcp 198.18.0.2 17817', 'tcp 198.18.0.2 53', 'udp 198.18.0.2 53'];
 
@@ -27,7 +28,13 @@ describe('listeners of a network for chosen hosts', () => {
     ['one address of IPv6', { allow: [{ host: '2001:db8::1', ports: [22] }] }, [...ALWAYS, 'tcp 2001:db8::1 22', ...OWN]],
     [
       'a port that is taken everywhere isn’t taken once more',
-      { allow: [{ host: 'a.test', ports: [22] }, { host: '10.0.0.1', ports: [22] }], hostPorts: [22] },
+      {
+        allow: [
+          { host: 'a.test', ports: [22] },
+          { host: '10.0.0.1', ports: [22] },
+        ],
+        hostPorts: [22],
+      },
       ['tcp 0.0.0.0 22', 'tcp :: 22', ...ALWAYS, ...OWN],
     ],
     ['ports of the host on the job’s loopback', { hostPorts: [5432] }, [...ALWAYS, 'tcp 127.0.0.1 5432', 'tcp ::1 5432', ...OWN]],
@@ -42,7 +49,17 @@ describe('listeners of a network for chosen hosts', () => {
 
   test('what a probe dials is denied by the rules, or a port that nobody answers', () => {
     const port = fc.integer({ min: 1, max: 65535 });
-    const host = fc.constantFrom('a.test', '*.b.test', '192.0.2.1', '192.0.2.0/24', '0.0.0.0/0', '::/0', '169.254.169.254', '198.51.100.0/24', '169.254.0.0/16');
+    const host = fc.constantFrom(
+      'a.test',
+      '*.b.test',
+      '192.0.2.1',
+      '192.0.2.0/24',
+      '0.0.0.0/0',
+      '::/0',
+      '169.254.169.254',
+      '198.51.100.0/24',
+      '169.254.0.0/16',
+    );
     const rule = fc.record({ host, ports: fc.uniqueArray(port, { minLength: 1, maxLength: 4 }), private: fc.boolean() });
     fc.assert(
       fc.property(fc.array(rule, { maxLength: 6 }), fc.constantFrom('v4', 'v6', 'metadata'), (allow, of) => {
@@ -93,11 +110,26 @@ describe('socket tables', () => {
 
 describe('counters', () => {
   const row = { host: 'a.test', port: 443, allowed: 3, denied: 1, failed: 0, bytesOut: 10, bytesIn: 20, firstMs: 1, lastMs: 2, rule: 'r' };
-  const all = (destinations: readonly (typeof row)[]) => ({ destinations, unlisted: 0, lookups: { queries: 2, names: 1, refused: 1, dropped: 0 }, open: 0, mostOpen: 1 });
+  const all = (destinations: readonly (typeof row)[]) => ({
+    destinations,
+    unlisted: 0,
+    lookups: { queries: 2, names: 1, refused: 1, dropped: 0 },
+    open: 0,
+    mostOpen: 1,
+  });
 
   test('what probes met is taken off', () => {
-    const { destinations, lookups } = countersSince(all([row]), all([{ ...row, allowed: 5 }, { ...row, host: 'b.test' }]));
-    expect(destinations).toEqual([{ ...row, allowed: 2, denied: 0, bytesOut: 0, bytesIn: 0 }, { ...row, host: 'b.test' }]);
+    const { destinations, lookups } = countersSince(
+      all([row]),
+      all([
+        { ...row, allowed: 5 },
+        { ...row, host: 'b.test' },
+      ]),
+    );
+    expect(destinations).toEqual([
+      { ...row, allowed: 2, denied: 0, bytesOut: 0, bytesIn: 0 },
+      { ...row, host: 'b.test' },
+    ]);
     expect(lookups?.queries).toBe(0);
     expect(countersSince(all([row]), all([row])).destinations).toEqual([]);
   });

@@ -36,11 +36,13 @@ export function learnedProfile(bundle: Pick<RunBundle, 'run' | 'network'>): Lear
     known.times += one.denied ?? 0;
     rules.set(rule.host, known);
   }
-  const lines = [...rules].sort(([a], [b]) => (a < b ? -1 : 1)).map(([host, { ports, times }]) => {
-    const kind = /[/]/.test(host) ? 'cidr' : 'name';
-    const text = formatHostRule({ kind, host, ports: [...ports].sort((a, b) => a - b) }, 'allow');
-    return `      - ${JSON.stringify(text)} # ${times === 1 ? 'once' : `${String(times)} times`}`;
-  });
+  const lines = [...rules]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([host, { ports, times }]) => {
+      const kind = /[/]/.test(host) ? 'cidr' : 'name';
+      const text = formatHostRule({ kind, host, ports: [...ports].sort((a, b) => a - b) }, 'allow');
+      return `      - ${JSON.stringify(text)} # ${times === 1 ? 'once' : `${String(times)} times`}`;
+    });
   const command = safeLine(bundle.run.argv.join(' '), 200);
   return {
     hosts: rules.size,
