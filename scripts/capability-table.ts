@@ -23,7 +23,7 @@ export const DOCUMENTED: readonly ExecutorCapabilities[] = [
     available: true,
     version: '',
     user: 'user',
-    controls: CONTROLS.filter((control) => control !== 'no_program'),
+    controls: CONTROLS.filter((control) => !['no_program', 'overlay_network', 'published_ports', 'proxy_offered', 'stage_size'].includes(control)),
     network: { public: true, deny: true, selective: false },
     subprocess: { contained: true, listed: false, none: false },
     limits: { memory: true, cpus: true, processes: true, swap: true },

@@ -121,7 +121,7 @@ describeUsers('job run -d', (user) => {
 
   test('what is wrong is told by the command that was typed', async () => {
     const lab = jobLab(user);
-    const refused = await lab.job(['run', '-d', '--safe', '--allow-net', 'packages.example.com', '--', 'true']);
+    const refused = await lab.job(['run', '-d', '--safe', '--executor', 'host', '--', 'true']);
     expect(refused).toMatchObject({ code: 200, stdout: '' });
     expect(refused.stderr).toMatch(/was refused and not started/);
     const missing = await lab.job(['run', '-d', '--workspace', 'nowhere', '--', 'true']);

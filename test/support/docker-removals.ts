@@ -61,7 +61,7 @@ export const DOCKER_REMOVALS: readonly DockerRemoval[] = [
     control: 'projected_root',
     how: 'the run directory is mounted',
     alter: (install, { scratch }) => mounts(install, (list) => [...list, bind(scratch)]),
-    lost: [...FILES, 'credentials'],
+    lost: [...FILES, 'network', 'credentials'],
   },
   {
     control: 'hidden_paths',
@@ -155,7 +155,7 @@ export const DOCKER_REMOVALS: readonly DockerRemoval[] = [
     control: 'agent_sockets',
     how: 'a socket of the host is bound',
     alter: (install, { scratch }) => mounts(install, (list) => [...list, bind(`${scratch}/probe.sock`)]),
-    lost: [...FILES, 'credentials'],
+    lost: [...FILES, 'network', 'credentials'],
   },
   { control: 'rlimits', how: 'the shim sets none', alter: (install) => settings(host(install, { Ulimits: [] }), 'rlimit', drop), lost: ['resources'] },
   { control: 'process_limit', how: "the engine's limit is left out", alter: (install) => host(install, { PidsLimit: undefined }), lost: ['resources'] },
@@ -187,4 +187,8 @@ export const NOT_LEFT_OUT: Readonly<Partial<Record<ControlId, string>>> = {
   descriptors: 'the shim makes all of them; its variants show it on the native executor',
   tree_killed: 'PID 1 of a container takes its tree along',
   no_program: 'planned nowhere',
+  overlay_network: 'not planned on this executor',
+  published_ports: 'not planned on this executor',
+  proxy_offered: 'not planned on this executor',
+  stage_size: 'not planned on this executor',
 };

@@ -109,7 +109,7 @@ export const SHIM_VARIANTS: readonly ShimVariant[] = [
     control: 'descriptors',
     how: 'inherited descriptors stay open',
     file: 'inner.c',
-    edits: [['if ((command.rights & RIGHT_CLOSE_FDS) && syscall(SYS_close_range, (unsigned)first, ~0u, 0u) != 0) fail("close_range", "");', '(void)first;']],
+    edits: [['if (command.rights & RIGHT_CLOSE_FDS) close_above(first);', '(void)first;']],
     lost: ['subprocess'],
   },
   {
