@@ -6,9 +6,6 @@ import { LINEAGE_SCHEMA } from './lineage-schema.ts';
 /** `PRAGMA application_id`: "PrfR". A database with another one isn't ours. */
 export const APPLICATION_ID = 0x50726652;
 
-/** `PRAGMA user_version`. MIGRATIONS[n] leads from version n to n + 1. */
-export const SCHEMA_VERSION = 2;
-
 function oneOf(column: string, words: readonly string[]): string {
   return `CHECK (${column} IN (${words.map((word) => `'${word}'`).join(', ')}))`;
 }
@@ -95,3 +92,6 @@ const RUN_SCHEMA: ReadonlyMap<string, string> = new Map([
 export const SCHEMA: ReadonlyMap<string, string> = new Map([...RUN_SCHEMA, ...LINEAGE_SCHEMA, ...CONTROL_SCHEMA]);
 
 export const MIGRATIONS: readonly (readonly string[])[] = [[...RUN_SCHEMA.values()], [...LINEAGE_SCHEMA.values()], [...CONTROL_SCHEMA.values()]];
+
+/** `PRAGMA user_version`: how many of the migrations a store has had. */
+export const SCHEMA_VERSION = MIGRATIONS.length;

@@ -13,7 +13,8 @@ describe('lines', () => {
       fc.property(fc.array(text), fc.integer({ min: 8, max: 100 }), (items, width) => {
         const lines = flow(items, width, '  ');
         for (const line of lines) expect(columnsOf(line)).toBeLessThanOrEqual(width);
-        expect(lines.join('').replaceAll(' ', '')).toBe(items.join('').replaceAll(' ', ''));
+        // Space at the end of a line is no loss.
+        expect(lines.join('').replaceAll(/\s/gu, '')).toBe(items.join('').replaceAll(/\s/gu, ''));
       }),
     );
   });

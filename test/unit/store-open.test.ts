@@ -8,7 +8,7 @@ import { openStore } from '../../src/store/index.ts';
 import { explainSqliteError } from '../../src/store/sqlite-errors.ts';
 import { containing, matching } from '../support/matching.ts';
 import { record } from '../support/store-run.ts';
-import { APPLICATION_ID, MIGRATIONS } from '../../src/store/schema.ts';
+import { APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION } from '../../src/store/schema.ts';
 import { temporaryDirectories } from '../support/temporary.ts';
 
 const directory = temporaryDirectories();
@@ -138,7 +138,7 @@ describe('the database', () => {
       synchronous: 2,
       foreign: 1,
       trusted: 0,
-      version: 2,
+      version: SCHEMA_VERSION,
     });
     db.close();
   });
