@@ -80,7 +80,8 @@ describeUsers('while another process swaps directories for links', (user) => {
         batch = undefined;
         expect(lab.snapshot()).toEqual(before);
         // Another stage over what there is now.
-        rmSync(join(lab.base, 'stage'), { recursive: true, force: true });
+        // The overlay's work directory has mode 0.
+        execFileSync('sh', ['-c', 'chmod -R u+rwx "$1"; rm -rf "$1"', 'sh', join(lab.base, 'stage')]);
         lab.applied = [];
         await lab.prepare();
         await lab.job(JOB);

@@ -368,7 +368,8 @@ function make(top: string, things: Made): void {
           execFileSync('python3', ['-c', 'import os,sys; os.mkfifo(bytes.fromhex(sys.argv[1]))', path.toString('hex')]);
           break;
       }
-      chmodSync(path, bits);
+      // What its own owner can't read is only sent by root.
+      chmodSync(path, process.geteuid?.() === 0 ? bits : bits | (kind === 'directory' ? 0o700 : 0o600));
       stamps.push([path, seconds]);
     } catch (error) {
       // A name that is taken.

@@ -116,6 +116,7 @@ describe('layers', () => {
     expect((await listLayer(shim, place('to'), 'content')).equals(before)).toBe(true);
     chmodSync(join(lower, 'g'), 0o600);
     expect((await listLayer(shim, lower, 'content')).equals(before)).toBe(false);
+    for (const path of [join(lower, 'd'), place('to/d')]) chmodSync(path, 0o700);
   });
 
   it('what exists already is never overwritten', async () => {
