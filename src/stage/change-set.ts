@@ -231,12 +231,18 @@ function layerFile(facts: LayerFacts): string {
 }
 
 /** Files of the tree that have other names in the layer and no change of their own, by the layer's file: what the job linked to. */
-function unchangedNames(entries: readonly MergedEntry[], drafts: readonly Draft[]): Map<string, { readonly path: BytePath; readonly ino: bigint }> {
-  const found = new Map<string, { readonly path: BytePath; readonly ino: bigint }>();
+function unchangedNames(
+  entries: readonly MergedEntry[],
+  drafts: readonly Draft[],
+  ownership: 'compare' | 'ignore',
+): Map<string, { readonly path: BytePath; readonly facts: LayerFacts }> {
+  const found = new Map<string, { readonly path: BytePath; readonly facts: LayerFacts }>();
   const changed = new Set(drafts.flatMap((draft) => (draft.from === undefined ? [draft.path] : [draft.path, draft.from])));
   for (const { path, before, after, source } of entries) {
     if (source !== undefined || after?.type !== 'file' || after.nlink < 2 || before?.type !== 'file' || changed.has(path)) continue;
-    if (!found.has(layerFile(after))) found.set(layerFile(after), { path, ino: before.ino });
+    // One that was applied before may have been changed here since.
+    if (kindOf(before, after, ownership) !== undefined) continue;
+    if (!found.has(layerFile(after))) found.set(layerFile(after), { path, facts: before });
   }
   return found;
 }
@@ -293,7 +299,7 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
     drafts.push({ path, from: undefined, kind, before, after, source, conflict: judge(path, before, kind === 'attributes') });
   }
   const finished = spreadConflicts(joinRenames(drafts));
-  const unchanged = unchangedNames(input.entries, finished);
+  const unchanged = unchangedNames(input.entries, finished, input.ownership);
   const implied = impliedDirectories(finished);
 
   return finished.map((draft) => {
@@ -338,6 +344,6 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
     };
     const linkTo = after === undefined ? undefined : unchanged.get(layerFile(after));
     if (linkTo === undefined || (kind !== 'added' && kind !== 'renamed')) return { change, path, from, before, after, source: draft.source };
-    return { change, path, from, before, after: after === undefined ? after : { ...after, ino: linkTo.ino }, source: undefined, linkTo: linkTo.path };
+    return { change, path, from, before, after: linkTo.facts, source: undefined, linkTo: linkTo.path };
   });
 }

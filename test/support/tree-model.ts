@@ -82,15 +82,19 @@ function withoutTime(row: TreeRow): string {
 
 /**
  * The tree that an apply has to give, from the one before and the one that the same operations gave directly: the latter, but that time
- * alone is no change, and that the time of a directory moves with its entries.
+ * alone is no change (also of a file that got another name), and that the time of a directory moves with its entries.
  */
 export function expectedTree(before: Tree, direct: Tree): Record<string, unknown> {
+  const kept = new Map<string, number | 'now'>();
+  for (const [path, row] of Object.entries(direct)) {
+    const old = before[path];
+    if (old !== undefined && withoutTime(old) === withoutTime(row)) kept.set(row.with ?? path, old.time);
+  }
   return shapeOf(
     direct,
     Object.fromEntries(
       Object.entries(direct).map(([path, row]) => {
-        const old = before[path];
-        return [path, old !== undefined && withoutTime(old) === withoutTime(row) ? old.time : row.time];
+        return [path, kept.get(row.with ?? path) ?? row.time];
       }),
     ),
     before,
