@@ -62,7 +62,7 @@ function stepsOf(entry: StagedEntry, setOwner: boolean, names: ReadonlyMap<strin
       return [step('replace')];
     case 'attributes':
       // Where other names of the same file come, this one has to become the same file too.
-      return [step((names.get(fileOf(entry) ?? '') ?? 0) > 1 ? 'replace' : 'attributes')];
+      return [step(entry.linkTo !== undefined || (names.get(fileOf(entry) ?? '') ?? 0) > 1 ? 'replace' : 'attributes')];
   }
 }
 

@@ -247,6 +247,14 @@ function unchangedNames(
   return found;
 }
 
+/** Whether two files that are alike became one: the first name of it that is met stays as it is. */
+function isRelinked(anchors: Map<string, LayerFacts>, before: LayerFacts | undefined, after: LayerFacts | undefined): boolean {
+  if (before?.type !== 'file' || after?.type !== 'file' || after.nlink < 2) return false;
+  const anchor = anchors.get(layerFile(after));
+  if (anchor === undefined) anchors.set(layerFile(after), before);
+  return anchor !== undefined && layerFile(anchor) !== layerFile(before);
+}
+
 /** Directories with a change directly in them. */
 function impliedDirectories(drafts: readonly Draft[]): Set<BytePath> {
   const implied = new Set<BytePath>();
@@ -274,6 +282,7 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
 
   const judge = input.judge ?? check.conflictAt;
 
+  const anchors = new Map<string, LayerFacts>();
   const drafts: Draft[] = [];
   for (const entry of input.entries) {
     const { before, source } = entry;
@@ -294,7 +303,7 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
     }
     // What shows through from a moved directory but was hidden was never in the job's view.
     const after = source !== undefined && check.isHidden(source) ? undefined : entry.after;
-    const kind = kindOf(before, after, input.ownership);
+    const kind = kindOf(before, after, input.ownership) ?? (source === undefined && isRelinked(anchors, before, after) ? 'attributes' : undefined);
     if (kind === undefined) continue;
     drafts.push({ path, from: undefined, kind, before, after, source, conflict: judge(path, before, kind === 'attributes') });
   }
@@ -343,7 +352,7 @@ export function buildChanges(input: ChangeSetInput): StagedEntry[] {
       ...(isImplied ? { implied: true } : {}),
     };
     const linkTo = after === undefined ? undefined : unchanged.get(layerFile(after));
-    if (linkTo === undefined || (kind !== 'added' && kind !== 'renamed')) return { change, path, from, before, after, source: draft.source };
+    if (linkTo === undefined) return { change, path, from, before, after, source: draft.source };
     return { change, path, from, before, after: linkTo.facts, source: undefined, linkTo: linkTo.path };
   });
 }

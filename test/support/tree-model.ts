@@ -21,8 +21,9 @@ const moment = fc.constantFrom(1_000_000_000_123_456_000, 1_234_567_890_000_000_
 
 /**
  * Operations that any user may do. `links`: also hard links. `marks`: also attributes that look like an overlay's own.
+ * `closed`: also directories that their owner can't go through.
  */
-function operation({ links, marks }: { readonly links: boolean; readonly marks: boolean }): fc.Arbitrary<TreeOperation> {
+function operation({ links, marks, closed }: { readonly links: boolean; readonly marks: boolean; readonly closed: boolean }): fc.Arbitrary<TreeOperation> {
   const list: { readonly weight: number; readonly arbitrary: fc.Arbitrary<TreeOperation> }[] = [
     { weight: 6, arbitrary: fc.tuple(fc.constant('write'), path, text) },
     { weight: 2, arbitrary: fc.tuple(fc.constant('append'), path, text) },
@@ -35,7 +36,7 @@ function operation({ links, marks }: { readonly links: boolean; readonly marks: 
     { weight: 2, arbitrary: fc.tuple(fc.constant('copy'), path, path) },
     { weight: 2, arbitrary: fc.tuple(fc.constant('symlink'), path, path) },
     { weight: 1, arbitrary: fc.tuple(fc.constant('fifo'), path) },
-    { weight: 3, arbitrary: fc.tuple(fc.constant('chmod'), path, mode, fc.boolean()) },
+    { weight: 3, arbitrary: fc.tuple(fc.constant('chmod'), path, mode, closed ? fc.constantFrom(0, 0o300) : fc.constantFrom(0o500, 0o700)) },
     {
       weight: 1,
       arbitrary: fc.tuple(fc.constant('xattr'), path, fc.constantFrom('colour', ...(marks ? ['overlay.opaque'] : [])), fc.constantFrom('red', 'y', '')),
@@ -48,11 +49,18 @@ function operation({ links, marks }: { readonly links: boolean; readonly marks: 
   return fc.oneof(...list);
 }
 
-/** `lowerLinks`, `lowerMarks`: whether the tree that the job finds may have hard links, and attributes under the overlay's own prefix. */
-export function treeSequence(limits: { readonly lowerLinks: boolean; readonly lowerMarks: boolean }): fc.Arbitrary<TreeSequence> {
+/**
+ * `lowerLinks`, `lowerMarks`, `lowerClosed`: whether the tree that the job finds may have hard links, attributes under the overlay's own
+ * prefix, and closed directories (for an ordinary user a change below one is a conflict, as the run's warning says).
+ */
+export function treeSequence(limits: {
+  readonly lowerLinks: boolean;
+  readonly lowerMarks: boolean;
+  readonly lowerClosed: boolean;
+}): fc.Arbitrary<TreeSequence> {
   return fc.record({
-    before: fc.array(operation({ links: limits.lowerLinks, marks: limits.lowerMarks }), { maxLength: 12 }),
-    job: fc.array(operation({ links: true, marks: true }), { minLength: 1, maxLength: 12 }),
+    before: fc.array(operation({ links: limits.lowerLinks, marks: limits.lowerMarks, closed: limits.lowerClosed }), { maxLength: 12 }),
+    job: fc.array(operation({ links: true, marks: true, closed: true }), { minLength: 1, maxLength: 12 }),
   });
 }
 
