@@ -5,6 +5,9 @@
 
 #include "removal.h"
 
+/* The last call was refused by a directory that a later step of the plan closes to its owner: then that step, and all before it, was done. */
+static bool closed_by_plan(void) { return geteuid() != 0 && !trouble.conflict && trouble.error == EACCES; }
+
 /* Reads from the two places of each operation whether it was done. */
 static bool inspect(struct plan *plan, uint32_t *undone) {
   *undone = 0;
@@ -29,7 +32,7 @@ static bool inspect(struct plan *plan, uint32_t *undone) {
         int fd = open_target(plan, i, o->before.dev, o->before.ino);
         struct stat st;
         uint32_t mode = fd >= 0 && fstat(fd, &st) == 0 ? st.st_mode & 07777 : UINT32_MAX;
-        o->done = mode == o->before.mode || mode == o->after.mode || mode == writable_mode(&o->after, o->after.mode) || mode == writable_mode(&o->before, o->before.mode);
+        o->done = (fd < 0 && closed_by_plan()) || mode == o->before.mode || mode == o->after.mode || mode == writable_mode(&o->after, o->after.mode) || mode == writable_mode(&o->before, o->before.mode);
         if (fd >= 0) close(fd);
         break;
       }
@@ -73,7 +76,13 @@ void recover_plan(struct plan *plan) {
       char name[16];
       staged_name(name, o->kind == OP_DELETE ? 'd' : 'n', i);
       if (o->kind == OP_DELETE || o->kind == OP_REPLACE) good = is_preimage(plan->roots[o->root].staging_fd, name, &o->before) || conflicts(i, "it was changed at the moment of the swap");
-      else if (o->kind == OP_ATTRIBUTES && o->done) good = change_attributes(plan, i, &o->before, &o->after);
+      else if (o->kind == OP_ATTRIBUTES) {
+        if (!opens_directory(o) && !plan->finished) {
+          good = finish_directories(plan) || closed_by_plan();
+          plan->finished = good;
+        }
+        if (good && o->done) good = change_attributes(plan, i, &o->before, &o->after) || closed_by_plan();
+      }
     }
     forget_parent();
     if (good && commit_plan(plan)) {

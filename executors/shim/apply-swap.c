@@ -175,7 +175,9 @@ uint32_t roll_back(struct plan *plan) {
 }
 
 /* New directories get their own mode and time once everything lies in them; the deepest first. */
-static bool finish_directories(struct plan *plan) {
+bool finish_directories(struct plan *plan) {
+  if (plan->finished) return true;
+  forget_parent();
   for (uint32_t i = plan->operation_count; i-- > 0;) {
     struct operation *o = &plan->operations[i];
     if ((o->kind != OP_ADD && o->kind != OP_REPLACE) || o->after.type != DT_DIR) continue;
@@ -189,6 +191,8 @@ static bool finish_directories(struct plan *plan) {
     close(fd);
     if (call != NULL) return false;
   }
+  forget_parent();
+  plan->finished = true;
   return true;
 }
 

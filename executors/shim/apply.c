@@ -44,7 +44,7 @@ static void answer_failure(struct plan *plan) {
   answer(plan, stuck > 0 ? "stuck" : trouble.conflict ? "conflict" : "failed", stuck, true, stuck == 0 && plan->roots[plan->root_count - 1].fd >= 0);
 }
 
-static bool opens_directory(const struct operation *o) {
+bool opens_directory(const struct operation *o) {
   return o->kind == OP_ATTRIBUTES && o->before.type == DT_DIR && (o->after.mode & ~o->before.mode & 0700) != 0;
 }
 
@@ -81,7 +81,9 @@ static void run_plan(struct plan *plan) {
   }
   step("checked", NO_OPERATION);
   for (uint32_t i = opened; good && i < plan->operation_count; i++) {
-    good = swap_operation(plan, i);
+    /* The rest are attributes, and may close a directory to us in which a new one lies. */
+    if (plan->operations[i].kind == OP_ATTRIBUTES && !plan->finished) good = finish_directories(plan);
+    good = good && swap_operation(plan, i);
     progress("applying", i + 1, plan->operation_count);
   }
   step("swapped", NO_OPERATION);

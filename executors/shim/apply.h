@@ -62,6 +62,7 @@ struct plan {
   size_t length;
   struct text id;
   uint32_t root_count, operation_count;
+  bool finished; /* new directories have their own mode and time */
   struct root roots[MAX_ROOTS];
   struct operation *operations;
 };
@@ -131,7 +132,10 @@ int open_target(struct plan *plan, uint32_t index, uint64_t dev, uint64_t ino);
 bool change_attributes(struct plan *plan, uint32_t index, const struct state *from, const struct state *to);
 bool swap_operation(struct plan *plan, uint32_t index);
 uint32_t roll_back(struct plan *plan); /* the count of operations that couldn't be put back; their `done` stays set */
+bool finish_directories(struct plan *plan); /* before anything closes the way to them; once is enough */
 bool commit_plan(struct plan *plan);
+
+bool opens_directory(const struct operation *o); /* apply.c: an attribute step that gives a directory's owner rights back */
 
 /* apply-recover.c: after a crash. */
 void recover_plan(struct plan *plan);

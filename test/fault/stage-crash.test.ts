@@ -15,9 +15,9 @@ const NODE = process.env['PROOFRUN_TEST_NODE'] ?? process.execPath;
 
 /** One change of each kind, among them what takes more than one call. */
 const MAKE =
-  'mkdir -p keep gone/sub d shut; echo k > keep/k; echo g > gone/g; echo s > gone/sub/s; echo old > f; echo t > t; ln -s f l; echo m > m; echo x > d/x; echo p > mode; echo in > shut/in; chmod 555 shut; python3 -c \'import os; os.setxattr("mode", "user.colour", b"red")\'';
+  'mkdir -p keep gone/sub d shut; echo k > keep/k; echo g > gone/g; echo s > gone/sub/s; echo old > f; echo t > t; ln -s f l; echo m > m; echo x > d/x; echo p > mode; echo in > shut/in; chmod 555 shut; mkdir close; echo c > close/c; python3 -c \'import os; os.setxattr("mode", "user.colour", b"red")\'';
 const JOB =
-  'rm -r gone; echo new > f; rm t; mkdir t; echo in > t/in; ln -sfn t l; mv m keep/moved; chmod 700 d; mkdir -p n/n; echo n > n/n/n; ln n/n/n n/link; rm keep/k; mkfifo pipe; truncate -s 1M hole; chmod 640 mode; python3 -c \'import os; os.setxattr("mode", "user.colour", b"blue"); os.setxattr("mode", "user.size", b"s")\'; chmod 755 shut; rm shut/in; echo two > shut/two; chmod 555 shut';
+  'rm -r gone; echo new > f; rm t; mkdir t; echo in > t/in; ln -sfn t l; mv m keep/moved; chmod 700 d; mkdir -p n/n; echo n > n/n/n; ln n/n/n n/link; rm keep/k; mkfifo pipe; truncate -s 1M hole; chmod 640 mode; python3 -c \'import os; os.setxattr("mode", "user.colour", b"blue"); os.setxattr("mode", "user.size", b"s")\'; chmod 755 shut; rm shut/in; echo two > shut/two; chmod 555 shut; mkdir close/made; echo m > close/made/m; chmod 600 close/c; chmod 500 close';
 
 let tools = '';
 beforeAll(() => {

@@ -59,10 +59,12 @@ async function checkTogether(user: TestUser, sequences: readonly TreeSequence[])
   const expected = expectedTree(untouched, await show(user, direct.workspace));
   expect(actualTree(untouched, await show(user, lab.workspace))).toEqual(expected);
   await must(lab, ['undo', 'last']);
-  expect(exactTree(await show(user, lab.workspace))).toEqual(exactTree(untouched));
+  expect(exactTree(await show(user, lab.workspace, 'facts'))).toEqual(exactTree(facts));
   // What was taken back is staged again, without a conflict.
   await must(lab, ['apply', 'last', '--all']);
   expect(actualTree(untouched, await show(user, lab.workspace))).toEqual(expected);
+  await must(lab, ['undo', 'last']);
+  expect(exactTree(await show(user, lab.workspace))).toEqual(exactTree(untouched));
 }
 
 describeUsers('a model of the stage', (user) => {
