@@ -38,7 +38,7 @@ export class AttachChannel extends Duplex {
   private readonly splitter = new AttachSplitter();
 
   constructor(raw: Duplex) {
-    super();
+    super({ allowHalfOpen: false });
     this.raw = raw;
     raw.on('data', (chunk: Buffer) => {
       try {
@@ -47,12 +47,13 @@ export class AttachChannel extends Duplex {
         this.destroy(error instanceof Error ? error : new Error(String(error)));
       }
     });
-    raw.once('end', () => {
+    // What came before the end is still delivered; reading it ends this side too.
+    const ended = (): void => {
       this.push(null);
-      this.destroy();
-    });
-    raw.once('close', () => this.destroy());
-    raw.on('error', () => this.destroy());
+    };
+    raw.once('end', ended);
+    raw.once('close', ended);
+    raw.on('error', () => undefined); // a peer that is gone is noticed by its close
   }
 
   override _read(): void {

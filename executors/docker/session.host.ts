@@ -114,11 +114,16 @@ export class DockerSession implements Session {
       this.hear(chunk);
     });
     control.on('error', () => undefined); // a peer that is gone is noticed by its close
-    control.on('close', () => {
+    const heardAll = new Promise<void>((resolve) => {
+      control.once('close', resolve);
+    });
+    void heardAll.then(() => {
       this.lost('the control channel closed');
     });
     launch.removed.then(
-      () => {
+      async () => {
+        // The engine may say so before the last of what the shim sent was read.
+        await patience(heardAll, END_MS);
         this.lost('the container ended');
       },
       (error: unknown) => {

@@ -23,7 +23,7 @@ createServer(hi).listen(directory + '/stream');
 tcp.once('listening', () => udp[0].bind(0, () => udp[1].bind(udp[0].address().port, () => {
   const dns = ['192.0.2.1', '8.8.8.8', '127.0.0.53'];
   const ports = [53, 443, 123].map((port) => { const one = createSocket('udp4').on('message', (_, from) => one.send('x', from.port, from.address)); one.on('error', () => {}); one.bind(port); return one; });
-  const child = spawn(program, [String(tcp.address().port), String(udp[0].address().port), name, directory + '/stream', directory + '/datagram', '8081'], { stdio: 'inherit' });
+  const child = spawn(program, [String(tcp.address().port), String(udp[0].address().port), name, directory + '/stream', directory + '/datagram', '8081'], { stdio: ['inherit', 'inherit', 'inherit', 'pipe'] });
   child.once('exit', (code) => process.exit(code ?? 1));
 })));`;
 
