@@ -256,7 +256,7 @@ export class DockerSession implements Session {
         this.cpuTimeMs = Math.round((frame.userUs + frame.systemUs) / 1000);
         this.peaks = this.readPeaks();
         // Nothing is left to read: the shim may leave, and the engine take the container away.
-        this.send({ do: 'quit' });
+        this.send({ do: 'leave' });
         this.settleDone();
         break;
     }

@@ -310,11 +310,14 @@ static void drain(struct watch *watch) {
   }
 }
 
-/* The host reads what only a living container shows, then says that it has. */
+/*
+ * The host reads what only a living container shows, then says that it has. A quit from before SAY_DONE doesn't count: what is on its
+ * way to the host would be lost with this process, since the host's next write to a closed socket fails first.
+ */
 static void wait_for_leave(void) {
   struct frame frame;
   while (frame_read(commands_fd, &frame)) {
-    if (frame.type == DO_QUIT) return;
+    if (frame.type == DO_LEAVE) return;
   }
 }
 

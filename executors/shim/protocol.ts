@@ -77,7 +77,7 @@ export type InnerSetting =
 export const INPUT_WINDOW_BYTES = 65536;
 
 export type Command =
-  | { readonly do: 'release' | 'quit' | 'input_end' | 'continue' }
+  | { readonly do: 'release' | 'quit' | 'leave' | 'input_end' | 'continue' }
   | { readonly do: 'signal'; readonly number: number }
   | { readonly do: 'credit'; readonly stream: 1 | 2; readonly bytes: number }
   | { readonly do: 'input'; readonly bytes: Uint8Array }
@@ -223,6 +223,8 @@ export function encodeCommand(command: Command): Buffer {
       return frame('K', command.number);
     case 'quit':
       return frame('Q');
+    case 'leave':
+      return frame('L');
     case 'credit':
       return frame('+', command.stream, command.bytes);
     case 'input':

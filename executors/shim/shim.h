@@ -100,7 +100,8 @@ enum {
   CFG_END = 'z',     /* configuration is complete */
   DO_RELEASE = 'G',
   DO_SIGNAL = 'K',   /* u64 signal */
-  DO_QUIT = 'Q',     /* kill the tree; after SAY_DONE: leave */
+  DO_QUIT = 'Q',     /* kill the tree */
+  DO_LEAVE = 'L',    /* entry: the host has read SAY_DONE and all before it */
   DO_CREDIT = '+',   /* entry: u64 stream (1 or 2), u64 bytes that the host has room for */
   DO_INPUT = 'i',    /* entry: bytes for the command's input, at most what fits in the window */
   DO_INPUT_END = 'j',
