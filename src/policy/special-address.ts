@@ -44,24 +44,34 @@ const SPECIAL: readonly SpecialRange[] = [
   { block: 'ff00::/8', name: 'multicast', never: true },
 ];
 
-const RANGES: readonly { readonly range: SpecialRange; readonly block: Block }[] = SPECIAL.flatMap((range) => {
-  const block = readBlock(range.block);
-  return block === undefined ? [] : [{ range, block }];
-});
+/** Read when the first address is asked about: a job without rules for hosts asks about none. */
+const ranges = memo(() =>
+  SPECIAL.flatMap((range) => {
+    const block = readBlock(range.block);
+    return block === undefined ? [] : [{ range, block }];
+  }),
+);
 
 /** Prefixes whose addresses carry an IPv4 address that a translator or tunnel sends the packets on to: where it begins, in bits from the left. */
-const CARRIERS: readonly { readonly block: Block; readonly at: number }[] = (
-  [
-    ['64:ff9b::/96', 96],
-    ['64:ff9b:1::/48', 96],
-    ['2002::/16', 16],
-    ['::/96', 96],
-    ['::ffff:0:0:0/96', 96],
-  ] as const
-).flatMap(([text, at]) => {
-  const block = readBlock(text);
-  return block === undefined ? [] : [{ block, at }];
-});
+const carriers = memo(() =>
+  (
+    [
+      ['64:ff9b::/96', 96],
+      ['64:ff9b:1::/48', 96],
+      ['2002::/16', 16],
+      ['::/96', 96],
+      ['::ffff:0:0:0/96', 96],
+    ] as const
+  ).flatMap(([text, at]) => {
+    const block = readBlock(text);
+    return block === undefined ? [] : [{ block, at }];
+  }),
+);
+
+function memo<T>(make: () => T): () => T {
+  let made: T | undefined;
+  return () => (made ??= make());
+}
 
 /**
  * Every address that connecting to this one may reach, canonical: itself, and the IPv4 address that it carries (NAT64, 6to4, IPv4-compatible,
@@ -72,7 +82,7 @@ export function addressForms(text: string): readonly string[] {
   const block = address === undefined ? undefined : readBlock(address);
   if (address === undefined || block === undefined) return [];
   if (block.bits === 32) return [address];
-  const carried = CARRIERS.filter((carrier) => coversBlock(carrier.block, block)).map(({ at }) => v4At(block, at));
+  const carried = carriers().filter((carrier) => coversBlock(carrier.block, block)).map(({ at }) => v4At(block, at));
   // ISATAP (RFC 5214): the interface identifier 0000:5efe or 0200:5efe, then the IPv4 address.
   if (((block.address >> 32n) & 0xfdffffffn) === 0x5efen) carried.push(v4At(block, 96));
   return [address, ...new Set(carried)];
@@ -91,7 +101,7 @@ export function specialRange(text: string): SpecialRange | undefined {
   if (forms.length === 0) return { block: text, name: 'no address', never: true };
   for (const form of forms) {
     const block = readBlock(form);
-    const found = RANGES.filter((one) => block !== undefined && coversBlock(one.block, block)).sort((a, b) => b.block.prefix - a.block.prefix);
+    const found = ranges().filter((one) => block !== undefined && coversBlock(one.block, block)).sort((a, b) => b.block.prefix - a.block.prefix);
     const first = found.find(({ range }) => range.never) ?? found[0];
     if (first !== undefined) return first.range;
   }
@@ -101,5 +111,5 @@ export function specialRange(text: string): SpecialRange | undefined {
 /** True when a block names special addresses and nothing else, so that writing it down is asking for them. */
 export function isSpecialBlock(cidr: string): boolean {
   const block = readBlock(cidr);
-  return block !== undefined && RANGES.some((one) => coversBlock(one.block, block));
+  return block !== undefined && ranges().some((one) => coversBlock(one.block, block));
 }

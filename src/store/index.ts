@@ -11,4 +11,3 @@ export type { ControlChange, ControlChanged, ControlGuard, ControlLease, PartWri
 export type { ControlEvent } from './control-chain.ts';
 export type { ApprovalRow, ControlRunRow, ModelAttemptRow, PartRow, StepRow, TurnRow } from './control-rows.ts';
 export type { NewEvent } from './event-chain.ts';
-export { renewLeases, type LeaseRenewal } from './lease-renewal.host.ts';
