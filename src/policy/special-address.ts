@@ -82,7 +82,9 @@ export function addressForms(text: string): readonly string[] {
   const block = address === undefined ? undefined : readBlock(address);
   if (address === undefined || block === undefined) return [];
   if (block.bits === 32) return [address];
-  const carried = carriers().filter((carrier) => coversBlock(carrier.block, block)).map(({ at }) => v4At(block, at));
+  const carried = carriers()
+    .filter((carrier) => coversBlock(carrier.block, block))
+    .map(({ at }) => v4At(block, at));
   // ISATAP (RFC 5214): the interface identifier 0000:5efe or 0200:5efe, then the IPv4 address.
   if (((block.address >> 32n) & 0xfdffffffn) === 0x5efen) carried.push(v4At(block, 96));
   return [address, ...new Set(carried)];
@@ -101,7 +103,9 @@ export function specialRange(text: string): SpecialRange | undefined {
   if (forms.length === 0) return { block: text, name: 'no address', never: true };
   for (const form of forms) {
     const block = readBlock(form);
-    const found = ranges().filter((one) => block !== undefined && coversBlock(one.block, block)).sort((a, b) => b.block.prefix - a.block.prefix);
+    const found = ranges()
+      .filter((one) => block !== undefined && coversBlock(one.block, block))
+      .sort((a, b) => b.block.prefix - a.block.prefix);
     const first = found.find(({ range }) => range.never) ?? found[0];
     if (first !== undefined) return first.range;
   }
