@@ -11,6 +11,7 @@ import type { DeadAttempt, ImageExecutor, LaunchRequest, PullPolicy, PullProgres
 import { AttachChannel } from './attach-channel.host.ts';
 import { cacheName } from '../native/facts.host.ts';
 import { locateShim } from '../shim/locate.host.ts';
+import { EXEC_POINTER_BYTES, execPointers } from '../shim/programs.ts';
 import { connect, findEndpoint } from './connect.host.ts';
 import { acceptOnce, openProbeTargets, type OneAccept } from './control-socket.host.ts';
 import { gatherFacts, groupOf, ownOwner, type DockerFacts } from './facts.host.ts';
@@ -120,7 +121,7 @@ async function launch(
     const runtime = plan.job.runtime ?? options.runtime;
     // A kernel in user space hands no socket of this machine on unless it is told to.
     const channel = options.channel ?? (isUserSpaceKernel(runtime ?? probed.info.defaultRuntime) ? 'attach' : 'socket');
-    const lowered = lower(request, facts, { nonce, terminal: terminal?.size, runtime, channel });
+    const lowered = lower(request, facts, { nonce, terminal: terminal?.size, execAt: execPointers(randomBytes(EXEC_POINTER_BYTES)), runtime, channel });
     const lowering = { ...lowered, install: options.alterInstall?.(lowered.install) ?? lowered.install };
     await prepareLayers(request, facts, lowering.mounts, nonce);
     if (channel === 'socket') listener = await acceptOnce(join(request.scratch, 'control'), facts.asRoot ? facts.job : undefined);

@@ -5,8 +5,9 @@ import type { ReceiptRequirement } from '../../src/core/receipt.ts';
 import { requireReceipts } from '../../src/evidence/index.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
 import { digestEnvironment, Lowering, LONGEST_SOCKET_PATH, MOST_HIDDEN_PROBES, NO_FILE, NOWHERE_V4, probeHostPath, RLIMIT } from '../native/lower.ts';
-import { PROBE, RIGHT, type InnerSetting } from '../shim/protocol.ts';
-import { buildFilter, isSeccompArch, SECCOMP_PROBES } from '../shim/seccomp/index.ts';
+import { lowerPrograms } from '../shim/programs.ts';
+import { PROBE, RIGHT, type ExecPointers, type InnerSetting } from '../shim/protocol.ts';
+import { isSeccompArch, SECCOMP_PROBES } from '../shim/seccomp/index.ts';
 import { MASKED, READ_ONLY } from './container-mounts.ts';
 import type { DockerFacts } from './facts.host.ts';
 import { labelsOf } from './labels.ts';
@@ -16,6 +17,7 @@ import { planMounts, CONTROL_IN_CONTAINER, SHIM_IN_CONTAINER, type MountPlan } f
 export interface DockerNames {
   readonly nonce: string;
   readonly terminal: { readonly rows: number; readonly columns: number } | undefined;
+  readonly execAt: ExecPointers;
   /** An OCI runtime that the engine knows; undefined: its default. */
   readonly runtime: string | undefined;
   /** How the shim reaches the host: a bound socket, or the container's own input and output. */
@@ -280,6 +282,7 @@ export function lower(request: LaunchRequest, facts: DockerFacts, names: DockerN
   lowerNetwork(lowering, request, facts, names.nonce);
   lowerProcesses(lowering, request, facts, names);
   const limits = lowerLimits(lowering, request);
+  const programs = lowerPrograms(lowering, permissions.subprocess, facts.arch, names.execAt);
   const env = Object.entries(permissions.credentials.environment).map(([name, value]) => `${name}=${value}`);
   lowering.equals('environment', 'environment', digestEnvironment(Buffer.from(env.map((one) => `${one}\0`).join(''))));
 
@@ -334,7 +337,7 @@ export function lower(request: LaunchRequest, facts: DockerFacts, names: DockerN
     { set: 'cwd', path: job.cwd },
     { set: 'rights', bits: RIGHT.noNewPrivs | RIGHT.dropCapabilities | RIGHT.keyring | RIGHT.closeDescriptors | RIGHT.nonDumpable },
     ...limits.settings,
-    ...(isSeccompArch(facts.arch) ? [{ set: 'seccomp', program: buildFilter(facts.arch) } as const] : []),
+    ...programs,
     ...(names.terminal === undefined ? [] : [{ set: 'terminal', ...names.terminal } as const]),
     ...lowering.probes.map((probe): InnerSetting => ({ set: 'probe', probe })),
     { set: 'end' },

@@ -9,7 +9,7 @@ import { runtimesOf } from './runtimes.ts';
 const CONTROLS: readonly ControlId[] = [
   ...(['mount_namespace', 'projected_root', 'hidden_paths', 'staged_workspace', 'read_only_host', 'private_home', 'kernel_files'] as const),
   ...(['network_namespace', 'network_public', 'host_sockets'] as const),
-  ...(['pid_namespace', 'shim_is_init', 'no_new_privs', 'capabilities', 'user_drop', 'seccomp', 'descriptors', 'tree_killed'] as const),
+  ...(['pid_namespace', 'shim_is_init', 'no_new_privs', 'capabilities', 'user_drop', 'seccomp', 'descriptors', 'no_program', 'tree_killed'] as const),
   ...(['environment', 'agent_sockets', 'session_keyring', 'rlimits', 'wall_time', 'tmp_size'] as const),
 ];
 
@@ -60,7 +60,7 @@ export function capabilitiesOf(version: string, probed: ProbedEngine, defaultIma
       controls,
     ),
     network: { public: probed.bridge, deny: true, selective: false },
-    subprocess: { contained: true, listed: false, none: false },
+    subprocess: { contained: true, listed: false, none: true },
     limits: { ...limits, processesBy: "of the whole tree, the shim included, by the engine's pids limit" },
     images: true,
     ...(defaultImage === undefined ? {} : { defaultImage }),

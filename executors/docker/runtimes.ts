@@ -6,7 +6,7 @@ import type { ControlId, RuntimeCapabilities } from '../../src/core/plan.ts';
  */
 const WITHOUT_RECEIPTS: readonly ControlId[] = [
   ...(['mount_namespace', 'staged_workspace', 'read_only_host', 'no_new_privs', 'capabilities', 'user_drop', 'seccomp'] as const),
-  ...(['session_keyring', 'process_limit', 'tmp_size'] as const),
+  ...(['no_program', 'session_keyring', 'process_limit', 'tmp_size'] as const),
 ];
 
 /** Told by name: it only lowers what is planned, and receipts decide. */

@@ -15,6 +15,7 @@ import type {
   Session,
 } from '../../src/executor/executor.ts';
 import { locateShim } from '../shim/locate.host.ts';
+import { EXEC_POINTER_BYTES, execPointers } from '../shim/programs.ts';
 import { beginLaunch, groupName, type Beginning } from './begin.host.ts';
 import { expectedLimits, type CgroupSupport } from './cgroup.ts';
 import { detectCgroups, joinCgroup, listCgroups } from './cgroup.host.ts';
@@ -76,7 +77,12 @@ async function launch(request: LaunchRequest, options: NativeExecutorOptions, be
   refuseShares(request, facts);
   const nonce = randomBytes(12).toString('hex');
   prepareScratch(request, facts, nonce);
-  const names: LaunchNames = { nonce, cgroupProcs: group?.cgroup.procsFiles ?? [], terminal: terminalSize(request) };
+  const names: LaunchNames = {
+    nonce,
+    cgroupProcs: group?.cgroup.procsFiles ?? [],
+    terminal: terminalSize(request),
+    execAt: execPointers(randomBytes(EXEC_POINTER_BYTES)),
+  };
   const lowered = lower(request, facts, names, group === undefined ? {} : expectedLimits(group.limits, group.support));
   const lowering = { ...lowered, install: options.alterInstall?.(lowered.install) ?? lowered.install };
   beginning.take();

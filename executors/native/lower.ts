@@ -8,8 +8,9 @@ import type { Expectation, ReceiptPhase, ReceiptRequirement } from '../../src/co
 import { requireReceipts, type ExpectedReceipt } from '../../src/evidence/index.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
 import { deniedTarget, formatListener, OVERLAY_V4, overlayFiles, planOverlay, type OverlayPlan } from '../shim/overlay-plan.ts';
-import { CLONE, PROBE, RIGHT, type InnerSetting, type OuterOperation, type ProbeSetting } from '../shim/protocol.ts';
-import { buildFilter, isSeccompArch, SECCOMP_PROBES, SYSCALLS } from '../shim/seccomp/index.ts';
+import { CLONE, PROBE, RIGHT, type ExecPointers, type InnerSetting, type OuterOperation, type ProbeSetting } from '../shim/protocol.ts';
+import { isSeccompArch, SECCOMP_PROBES, SYSCALLS } from '../shim/seccomp/index.ts';
+import { lowerPrograms } from '../shim/programs.ts';
 import type { HostFacts } from './facts.host.ts';
 import { formatMount } from './mountinfo.ts';
 import { placesOf, planRoot, type RootPlan } from './root-plan.ts';
@@ -21,6 +22,7 @@ export interface LaunchNames {
   /** cgroup.procs files to join, and whether one of them limits processes. */
   readonly cgroupProcs: readonly string[];
   readonly terminal: { readonly rows: number; readonly columns: number } | undefined;
+  readonly execAt: ExecPointers;
 }
 
 /** What is installed and what has to be read back. Data only: a test may change `install` and leave `expect` as it is. */
@@ -343,6 +345,7 @@ export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNam
   const loopbackProbe = lowerNetwork(lowering, request, facts, names);
   lowerProcesses(lowering, request, facts, names.terminal !== undefined);
   const limits = lowerLimits(lowering, request, facts, cgroupLimits);
+  const programs = lowerPrograms(lowering, permissions.subprocess, facts.arch, names.execAt);
   const env = Object.entries(permissions.credentials.environment).map(([name, value]) => `${name}=${value}`);
   lowering.equals('environment', 'environment', digestEnvironment(Buffer.from(env.map((one) => `${one}\0`).join(''))));
 
@@ -365,7 +368,7 @@ export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNam
     { set: 'rights', bits: RIGHT.noNewPrivs | RIGHT.dropCapabilities | RIGHT.keyring | RIGHT.closeDescriptors | RIGHT.nonDumpable },
     ...(facts.asRoot ? [{ set: 'ids', ...facts.job } as const] : []),
     ...limits,
-    ...(isSeccompArch(facts.arch) ? [{ set: 'seccomp', program: buildFilter(facts.arch) } as const] : []),
+    ...programs,
     ...(names.terminal === undefined ? [] : [{ set: 'terminal', ...names.terminal } as const]),
     ...lowering.probes.map((probe): InnerSetting => ({ set: 'probe', probe })),
   ];

@@ -14,7 +14,7 @@ const BUBBLEWRAP_PATHS = ['/usr/bin/bwrap', '/usr/local/bin/bwrap', '/bin/bwrap'
 const CONTROLS: readonly ControlId[] = [
   ...(['mount_namespace', 'projected_root', 'hidden_paths', 'staged_workspace', 'read_only_host', 'private_home', 'kernel_files'] as const),
   ...(['network_namespace', 'network_public', 'overlay_network', 'published_ports', 'host_sockets'] as const),
-  ...(['pid_namespace', 'shim_is_init', 'no_new_privs', 'capabilities', 'user_drop', 'seccomp', 'descriptors', 'tree_killed'] as const),
+  ...(['pid_namespace', 'shim_is_init', 'no_new_privs', 'capabilities', 'user_drop', 'seccomp', 'descriptors', 'no_program', 'tree_killed'] as const),
   ...(['environment', 'agent_sockets', 'session_keyring', 'rlimits', 'wall_time', 'tmp_size', 'stage_size'] as const),
 ];
 
@@ -121,7 +121,7 @@ export async function probeNative(version: string, support: () => CgroupSupport)
       ...(usable('cpu') ? (['cpu_limit'] as const) : []),
     ],
     network: { public: true, deny: true, selective: true, proxy: `http://${OVERLAY_V4}:${String(PROXY_PORT)}` },
-    subprocess: { contained: true, listed: false, none: false },
+    subprocess: { contained: true, listed: false, none: true },
     limits: {
       memory: usable('memory'),
       cpus: usable('cpu'),

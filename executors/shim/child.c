@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -153,11 +154,46 @@ static void install_filters(const struct command *command) {
   }
 }
 
+#define LONGEST_PATH 4096
+
+/* Memory of its own for `length` bytes at an address that is not the start of a page. */
+static void map_at(uint64_t address, size_t length) {
+  uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = address & ~(page - 1);
+  void *wanted = (void *)(uintptr_t)start;
+  void *at = mmap(wanted, (size_t)(address - start) + length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (at == MAP_FAILED) fail("mmap", "the arguments of execve");
+  if (at != wanted) fail_with("mmap", "the arguments of execve", EEXIST); /* a kernel before 4.17 */
+}
+
+/*
+ * Pathname and arguments at the two addresses that the filter admits. They exist in this process alone and go with its execve; the
+ * addresses are random, and nothing that the command can read holds them.
+ */
+static void map_exec(struct command *command) {
+  if (command->exec_path == 0) return;
+  size_t count = 1;
+  while (command->argv[count - 1] != NULL) count++;
+  map_at(command->exec_path, LONGEST_PATH);
+  map_at(command->exec_argv, count * sizeof *command->argv);
+  command->argv = memcpy((void *)(uintptr_t)command->exec_argv, command->argv, count * sizeof *command->argv);
+}
+
+static void try_execute(const struct command *command, const char *path) {
+  if (command->exec_path != 0) {
+    if (strlen(path) >= LONGEST_PATH) {
+      errno = ENAMETOOLONG;
+      return;
+    }
+    path = strcpy((char *)(uintptr_t)command->exec_path, path);
+  }
+  execve(path, command->argv, command->env);
+}
+
 /* execvpe(3) over the job's own PATH. Returns the errno to report: EACCES wins over ENOENT, as in a shell. */
 static int execute(const struct command *command) {
   const char *name = command->exe != NULL && command->exe[0] != 0 ? command->exe : command->argv[0];
   if (strchr(name, '/') != NULL) {
-    execve(name, command->argv, command->env);
+    try_execute(command, name);
     return errno;
   }
   const char *path = NULL;
@@ -167,10 +203,10 @@ static int execute(const struct command *command) {
   int error = ENOENT;
   for (const char *at = path; at != NULL;) {
     const char *end = strchrnul(at, ':');
-    char full[4096];
+    char full[LONGEST_PATH];
     int wrote = snprintf(full, sizeof full, "%.*s%s%s", (int)(end - at), at, end > at ? "/" : "", name);
     if (wrote > 0 && (size_t)wrote < sizeof full) {
-      execve(full, command->argv, command->env);
+      try_execute(command, full);
       if (errno != ENOENT && errno != ENOTDIR) {
         if (errno != EACCES) return errno;
         error = EACCES;
@@ -201,6 +237,7 @@ void command_process(struct command *command, int control, int gate, int slave) 
   report_keyring(control, "keyring.after");
   if (chdir(command->cwd) != 0) fail("chdir", command->cwd);
   set_rlimits(command);
+  map_exec(command);
   install_filters(command);
 
   report_namespaces(control);

@@ -84,6 +84,10 @@ static void configure(struct command *command) {
         break;
       }
       case CFG_RIGHTS: command->rights = (unsigned)take_number(&cursor); break;
+      case CFG_EXEC_AT:
+        command->exec_path = take_number(&cursor);
+        command->exec_argv = take_number(&cursor);
+        break;
       case CFG_WALL: command->wall_ms = take_number(&cursor); break;
       case CFG_PROBE: add_probe(command, &cursor); break;
       case CFG_TERMINAL:

@@ -58,6 +58,13 @@ export interface ProbeSetting {
   readonly args: readonly number[];
 }
 
+/** Addresses in the command's process until its execve. */
+export interface ExecPointers {
+  readonly path: bigint;
+  /** Of an array of pointers: a multiple of eight. */
+  readonly argv: bigint;
+}
+
 /** Settings of inner; `end` completes them. */
 export type InnerSetting =
   | { readonly set: 'argv'; readonly argv: readonly string[] }
@@ -67,6 +74,8 @@ export type InnerSetting =
   | { readonly set: 'ids'; readonly uid: number; readonly gid: number; readonly groups: readonly number[] }
   | { readonly set: 'rlimit'; readonly resource: number; readonly soft: bigint; readonly hard: bigint }
   | { readonly set: 'seccomp'; readonly program: Uint8Array }
+  /** Where the pathname and the arguments lie that execve gets: the filter of a job without further programs admits no other pointers. */
+  | { readonly set: 'exec_at'; readonly at: ExecPointers }
   | { readonly set: 'rights'; readonly bits: number }
   | { readonly set: 'wall'; readonly milliseconds: number }
   | { readonly set: 'probe'; readonly probe: ProbeSetting }
@@ -200,6 +209,8 @@ export function encodeSetting(one: InnerSetting): Buffer {
       return frame('r', one.resource, one.soft, one.hard);
     case 'seccomp':
       return frame('s', one.program);
+    case 'exec_at':
+      return frame('E', one.at.path, one.at.argv);
     case 'rights':
       return frame('a', one.bits);
     case 'wall':

@@ -95,6 +95,7 @@ enum {
   CFG_RIGHTS = 'a',  /* u64 bits: 1 no_new_privs, 2 drop capabilities, 4 new session keyring, 8 close descriptors,
                         16 non-dumpable */
   CFG_WALL = 'w',    /* u64 milliseconds */
+  CFG_EXEC_AT = 'E', /* u64, u64: where the pathname and the arguments lie that execve gets; a filter admits no others */
   CFG_PROBE = 'p',   /* string id, u64 kind, string subject, u64[6] */
   CFG_TERMINAL = 'y',/* u64 rows, u64 columns */
   CFG_END = 'z',     /* configuration is complete */
@@ -214,6 +215,7 @@ struct command {
   struct probe_entry *probes;
   size_t probe_count, probe_room;
   unsigned rights;
+  uint64_t exec_path, exec_argv; /* 0: anywhere */
   uint64_t wall_ms;
   int terminal;
   uint64_t rows, columns;

@@ -39,7 +39,7 @@ export const OWED: Readonly<Record<ControlId, readonly OwedReceipt[]>> = {
   user_drop: gate('status.ids', 'status.groups', 'outside.ids'),
   seccomp: gate('status.seccomp', 'status.seccomp_filters', 'outside.seccomp'),
   descriptors: gate('fds'),
-  no_program: gate('probe.fork'),
+  no_program: gate('probe.fork', 'probe.seccomp.execve', 'probe.seccomp.execveat', 'probe.seccomp.clone_process'),
   tree_killed: end('end.processes', 'end.init_gone'),
   environment: gate('environment'),
   agent_sockets: gate('probe.socket.agents'),

@@ -83,6 +83,7 @@ describeUsers('a control that is left out is noticed', (user) => {
       limits: limitsFor(capabilities),
       hidden: [join(lab.workspace, '.env')],
       ...(removal?.network === undefined ? {} : { network: removal.network === 'public' ? 'public' : await selective() }),
+      ...(removal?.programs === undefined ? {} : { programs: removal.programs }),
       ...(removal === undefined ? {} : { alterations: [`${removal.control}: ${removal.how}`] }),
       parameters: { preload, target: join(base, 'target') },
       ...more,
@@ -102,6 +103,12 @@ describeUsers('a control that is left out is noticed', (user) => {
       expect(levelsOf(report)).toEqual(without(network === 'public' ? ['network'] : []));
       expect([report.decision, report.ending, report.stdout, marked]).toEqual([{ kind: 'release' }, { kind: 'exit', code: 0 }, 'started\n', true]);
     }
+  });
+
+  test('nothing left out, no further program: every level is enforced, and the command runs', async () => {
+    const { report, marked } = await attempt(undefined, 'safe', { programs: 'none' });
+    expect([report.error, report.unmet, levelsOf(report)]).toEqual([undefined, [], without([])]);
+    expect([report.ending, report.stdout, marked]).toEqual([{ kind: 'exit', code: 0 }, 'started\n', true]);
   });
 
   for (const removal of REMOVALS) {
@@ -157,7 +164,7 @@ function owedBy(control: ControlId, report: NativeReport): readonly string[] {
 
 describe('the table of removals', () => {
   /** Controls that the native executor doesn't list. */
-  const NOWHERE: readonly ControlId[] = ['proxy_offered', 'no_program'];
+  const NOWHERE: readonly ControlId[] = ['proxy_offered'];
 
   test('every control that owes a receipt is left out in at least one way', () => {
     const tried = new Set<ControlId>(REMOVALS.map(({ control }) => control));

@@ -33,10 +33,16 @@ describe.skipIf(typeof environment === 'string')('a control that is left out of 
     expect([report.ending, report.stdout, marked]).toEqual([{ kind: 'exit', code: 0 }, 'started\n', true]);
   });
 
+  test('nothing left out, no further program: every level is enforced, and the command runs', async () => {
+    const { report, marked } = await attempt('user', { programs: 'none' });
+    expect([report.unmet, report.levels]).toEqual([[], levelsWithout([])]);
+    expect([report.ending, report.stdout, marked]).toEqual([{ kind: 'exit', code: 0 }, 'started\n', true]);
+  });
+
   for (const removal of DOCKER_REMOVALS) {
     test(`${removal.control}: ${removal.how}`, async () => {
       const owner = removal.ownedByUser === true ? 'user' : 'root';
-      const { report, marked } = await attempt(owner, { alter: removal.alter });
+      const { report, marked } = await attempt(owner, { alter: removal.alter, ...(removal.programs === undefined ? {} : { programs: removal.programs }) });
       expect(report.decision.kind).toBe('refuse');
       expect([report.stdout, marked]).toEqual(['', false]);
       expect([report.unmet, report.levels]).toEqual([report.unmet, levelsWithout(removal.lost)]);

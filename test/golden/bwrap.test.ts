@@ -103,7 +103,12 @@ function requestOf(
   };
 }
 
-const NAMES: LaunchNames = { nonce: '00112233445566778899aabb', cgroupProcs: [], terminal: undefined };
+const NAMES: LaunchNames = {
+  nonce: '00112233445566778899aabb',
+  cgroupProcs: [],
+  terminal: undefined,
+  execAt: { path: 0x12_3456_7890n, argv: 0x23_4567_8900n },
+};
 
 function flagsOf(table: Readonly<Record<string, number>>, bits: number): string {
   return Object.entries(table)

@@ -27,7 +27,13 @@ const CAPABILITIES: ExecutorCapabilities = {
 const STATE = '/home/ana/.local/state/proofrun';
 const RUN = `${STATE}/runs/run-01KC4Q8ZV5J4Q7W9X2N6T8R3MA`;
 const WORKSPACE = '/home/ana/src/shop';
-const NAMES: DockerNames = { nonce: '00112233445566778899aabb', terminal: undefined, runtime: undefined, channel: 'socket' };
+const NAMES: DockerNames = {
+  nonce: '00112233445566778899aabb',
+  terminal: undefined,
+  execAt: { path: 0x12_3456_7890n, argv: 0x23_4567_8900n },
+  runtime: undefined,
+  channel: 'socket',
+};
 
 const FACTS: DockerFacts = {
   arch: 'x64',

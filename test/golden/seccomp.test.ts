@@ -10,7 +10,7 @@ describe('the compiled filters', () => {
   });
 
   test('without programs, x64', async () => {
-    await expect(disassemble(buildFilter('x64', { noProgram: { pathPointer: 0x1234_5678_9abcn } }))).toMatchFileSnapshot(
+    await expect(disassemble(buildFilter('x64', { noProgram: { path: 0x1234_5678_9abcn, argv: 0x2345_6789_abc8n } }))).toMatchFileSnapshot(
       join(import.meta.dirname, 'seccomp-x64-no-program.txt'),
     );
   });

@@ -17,9 +17,10 @@ import { interpret, whyUnloadable } from '../support/seccomp-interpreter.ts';
 import { modelVerdict } from '../support/seccomp-model.ts';
 
 const POINTER = 0x7f12_3456_7000n;
+const ARGV = 0x7f45_0000_1238n;
 const VARIANTS: readonly { readonly name: string; readonly options: SeccompOptions }[] = [
   { name: 'standard', options: {} },
-  { name: 'no program', options: { noProgram: { pathPointer: POINTER } } },
+  { name: 'no program', options: { noProgram: { path: POINTER, argv: ARGV } } },
   { name: 'no memfd', options: { noMemfd: true } },
 ];
 const CASES = SECCOMP_ARCHS.flatMap((arch) => VARIANTS.map(({ name, options }) => ({ arch, name, options, program: buildFilter(arch, options) })));
@@ -35,7 +36,7 @@ const TURNS = [
 const value64 = fc.oneof(
   fc.constantFrom(...TURNS),
   fc.tuple(fc.constantFrom(...TURNS), fc.bigInt({ min: 1n, max: 0xffffffffn })).map(([low, high]) => low | (high << 32n)),
-  fc.constantFrom(POINTER, POINTER + 1n, POINTER & 0xffffffffn, POINTER | (1n << 63n), POINTER - (1n << 32n)),
+  fc.constantFrom(POINTER, ARGV, ARGV + 8n, POINTER + 1n, POINTER & 0xffffffffn, POINTER | (1n << 63n), POINTER - (1n << 32n)),
   fc.bigInt({ min: 0n, max: (1n << 64n) - 1n }),
 );
 const sixArgs = fc.array(value64, { minLength: 6, maxLength: 6 });
@@ -132,7 +133,7 @@ describe.each(SECCOMP_ARCHS)('probes on %s', (arch) => {
   test('those of a job without programs are refused by that filter, and reach the kernel under the standard one', () => {
     for (const { id, nr, args } of NO_PROGRAM_PROBES) {
       const call = { nr: nr[arch] ?? -1, arch: AUDIT_ARCH[arch], args: signed(args) };
-      expect([id, formatAction(interpret(buildFilter(arch, { noProgram: { pathPointer: POINTER } }), call).action)]).toEqual([id, 'errno EPERM']);
+      expect([id, formatAction(interpret(buildFilter(arch, { noProgram: { path: POINTER, argv: ARGV } }), call).action)]).toEqual([id, 'errno EPERM']);
       expect([id, formatAction(interpret(buildFilter(arch), call).action)]).toEqual([id, 'allow']);
     }
   });

@@ -2,6 +2,8 @@ import type { DockerLowering, MountBody } from '../../executors/docker/lower.ts'
 import { RIGHT, type InnerSetting } from '../../executors/shim/protocol.ts';
 import type { Dimension } from '../../src/core/dimension.ts';
 import type { ControlId } from '../../src/core/plan.ts';
+import { anyProgram } from './any-program.ts';
+import type { NativeJob } from './native-job.ts';
 
 export type DockerInstall = DockerLowering['install'];
 
@@ -20,6 +22,8 @@ export interface DockerRemoval {
   readonly lost: readonly Dimension[];
   /** The workspace belongs to the ordinary user: the command runs as that one. */
   readonly ownedByUser?: true;
+  /** Which programs the job may start; default: any, contained. */
+  readonly programs?: NativeJob['programs'];
 }
 
 const FILES: readonly Dimension[] = ['file_read', 'file_write'];
@@ -138,6 +142,13 @@ export const DOCKER_REMOVALS: readonly DockerRemoval[] = [
     alter: (install) => host(install, { SecurityOpt: ['no-new-privileges', 'seccomp=unconfined'] }),
     lost: ['subprocess'],
   },
+  {
+    control: 'no_program',
+    how: 'the filter is that of other jobs',
+    programs: 'none',
+    alter: (install) => settings(install, 'seccomp', (one) => ({ ...one, program: anyProgram() })),
+    lost: ['subprocess'],
+  },
   { control: 'seccomp', how: 'ours is left out', alter: (install) => settings(install, 'seccomp', drop), lost: ['subprocess'] },
   {
     control: 'session_keyring',
@@ -186,7 +197,6 @@ export const NOT_LEFT_OUT: Readonly<Partial<Record<ControlId, string>>> = {
   network_public: 'restricts nothing',
   descriptors: 'the shim makes all of them; its variants show it on the native executor',
   tree_killed: 'PID 1 of a container takes its tree along',
-  no_program: 'planned nowhere',
   overlay_network: 'not planned on this executor',
   published_ports: 'not planned on this executor',
   proxy_offered: 'not planned on this executor',

@@ -14,6 +14,8 @@ export interface NativeJob {
   readonly root?: 'projected' | 'host';
   /** Default: deny. Rules: as in a job file, each with an optional port. */
   readonly network?: 'public' | 'deny' | SelectiveNetwork;
+  /** Default: any program, contained. none: none beyond the command. A list: those. */
+  readonly programs?: 'none' | readonly string[];
   readonly limits?: ResourceLimits;
   readonly env?: Readonly<Record<string, string>>;
   /** Absolute paths of direct shares. */
@@ -54,6 +56,11 @@ function networkOf(network: NativeJob['network'] = 'deny'): EffectivePermissions
   };
 }
 
+function programsOf(programs: NativeJob['programs']): EffectivePermissions['subprocess'] {
+  if (programs === undefined) return { requested: true, kind: 'contained', allow: [] };
+  return programs === 'none' ? { requested: true, kind: 'none', allow: [] } : { requested: true, kind: 'listed', allow: programs };
+}
+
 function literal(pattern: string): PathRule {
   return { pattern, literal: true, origin: ORIGIN };
 }
@@ -71,7 +78,7 @@ export function effectiveJob(job: NativeJob): EffectiveJob {
     },
     fileWrite: { requested: true, stage: [job.workspace], direct: (job.direct ?? []).map(literal), deny: (job.denyWrite ?? []).map(literal) },
     network: networkOf(job.network),
-    subprocess: { requested: true, kind: 'contained', allow: [] },
+    subprocess: programsOf(job.programs),
     credentials: {
       requested: true,
       environment: { HOME: job.home, PATH: '/usr/local/bin:/usr/bin:/bin', ...job.env },

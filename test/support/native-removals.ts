@@ -4,6 +4,8 @@ import type { NativeLowering } from '../../executors/native/lower.ts';
 import { CLONE, MOUNT, RIGHT, type InnerSetting, type OuterOperation } from '../../executors/shim/protocol.ts';
 import type { Dimension } from '../../src/core/dimension.ts';
 import type { ControlId } from '../../src/core/plan.ts';
+import { anyProgram } from './any-program.ts';
+import type { NativeJob } from './native-job.ts';
 
 export type Install = NativeLowering['install'];
 
@@ -32,6 +34,8 @@ export interface Removal {
   readonly lostAs?: { readonly root?: readonly Dimension[]; readonly user?: readonly Dimension[] };
   /** public: restricts nothing, so no mode needs it: its receipt is taken, and the command starts. selective: one name, one published port. */
   readonly network?: 'public' | 'selective';
+  /** Which programs the job may start; default: any, contained. */
+  readonly programs?: NativeJob['programs'];
   /** Noticed when the tree has ended, not at the gate. */
   readonly atEnd?: true;
   /** The receipt that notices it for an ordinary user, when the control's own can't: the kernel refuses him the attempt anyway. */
@@ -447,6 +451,13 @@ export const REMOVALS: readonly Removal[] = [
     control: 'seccomp',
     how: 'the filter twice',
     alter: (install) => ({ ...install, settings: install.settings.flatMap((one): readonly InnerSetting[] => (one.set === 'seccomp' ? [one, one] : [one])) }),
+    lost: ['subprocess'],
+  },
+  {
+    control: 'no_program',
+    how: 'the filter is that of other jobs',
+    programs: 'none',
+    alter: (install) => settings(install, 'seccomp', (one) => ({ ...one, program: anyProgram() })),
     lost: ['subprocess'],
   },
   {

@@ -79,7 +79,7 @@ export function modelVerdict(
     case 'ioctl':
       return int(second) === 0x5412 || int(second) === 0x541c ? 'errno EPERM' : 'allow';
     case 'execve':
-      return options.noProgram === undefined || first === options.noProgram.pathPointer ? 'allow' : 'errno EPERM';
+      return options.noProgram === undefined || (first === options.noProgram.path && second === options.noProgram.argv) ? 'allow' : 'errno EPERM';
     case 'execveat':
     case 'fork':
     case 'vfork':

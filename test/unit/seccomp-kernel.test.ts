@@ -43,7 +43,8 @@ afterAll(() => {
 const standard = buildFilter(machine);
 /** In the lower half of user space on both machines, far from where the kernel maps things. */
 const POINTER = 0x2345_6789_a010n;
-const noProgram = buildFilter(machine, { noProgram: { pathPointer: POINTER } });
+const ARGV = 0x2345_8000_0048n;
+const noProgram = buildFilter(machine, { noProgram: { path: POINTER, argv: ARGV } });
 
 function run(args: readonly string[], options: { readonly filter?: Uint8Array; readonly uid?: number; readonly cwd?: string } = {}): SpawnSyncReturns<string> {
   return spawnSync(program, [options.filter === undefined ? 'bare' : 'filter', ...args], {
@@ -174,12 +175,18 @@ describe.skipIf(!ready)(`the filter on this kernel${ready ? '' : ` (skipped: ${w
       const { Worker } = require('node:worker_threads');
       console.log(spawnSync('/bin/true').error?.code);
       new Worker('require("node:worker_threads").parentPort.postMessage("thread")', { eval: true }).on('message', (text) => console.log(text));`;
-    const args = ['pointer', String(POINTER), process.execPath, '-e', script];
+    const args = ['pointer', String(POINTER), String(ARGV), process.execPath, '-e', script];
     expect(run(args).stdout).toBe('undefined\nthread\n');
     const closed = run(args, { filter: noProgram });
     expect([closed.stdout, closed.stderr]).toEqual(['EPERM\nthread\n', '']);
-    const elsewhere = run(['exec', '/bin/true'], { filter: noProgram });
-    expect(elsewhere.stderr).toMatch(/Operation not permitted/);
+    for (const [path, argv] of [
+      [POINTER + 1n, ARGV],
+      [POINTER, ARGV + 8n],
+    ]) {
+      const elsewhere = ['pointer', String(path), String(argv), '/bin/true'];
+      expect(run(elsewhere, { filter: noProgram }).stderr).toMatch(/Operation not permitted/);
+      expect(run(elsewhere).status).toBe(0);
+    }
   });
 });
 

@@ -18,10 +18,10 @@ export type Decision =
 
 export interface SeccompOptions {
   /**
-   * No fork and no exec beyond the first: execve passes only with this pathname pointer. The pointer must be random, and
-   * mapped only in the process that executes the command: whoever knows it can map a path of his own there.
+   * No fork and no exec beyond the first: execve passes only with these pointers to its pathname and its arguments. They must be random, and
+   * mapped only in the process that executes the command: whoever knows them can map a path of his own there.
    */
-  readonly noProgram?: { readonly pathPointer: bigint };
+  readonly noProgram?: { readonly path: bigint; readonly argv: bigint };
   /** memfd_create answers ENOSYS: with it a new program can be made where every writable mount is noexec. */
   readonly noMemfd?: boolean;
 }
@@ -185,15 +185,10 @@ function withoutFlags(mask: number, rest: Decision): Decision {
   return { arg: 0, half: 'low', mask, cases: [{ values: [0], then: rest }], otherwise: EPERM };
 }
 
-function pointerEquals(pointer: bigint): Decision {
+function pointerEquals(arg: 0 | 1, pointer: bigint, then: Decision): Decision {
   const low = Number(pointer & 0xffffffffn);
   const high = Number((pointer >> 32n) & 0xffffffffn);
-  return {
-    arg: 0,
-    half: 'low',
-    cases: [{ values: [low], then: { arg: 0, half: 'high', cases: [{ values: [high], then: ALLOW }], otherwise: EPERM } }],
-    otherwise: EPERM,
-  };
+  return { arg, half: 'low', cases: [{ values: [low], then: { arg, half: 'high', cases: [{ values: [high], then }], otherwise: EPERM } }], otherwise: EPERM };
 }
 
 /**
@@ -211,7 +206,8 @@ export function rulesFor(options: SeccompOptions): ReadonlyMap<string, Decision>
   rules.set('personality', { arg: 0, half: 'low', cases: [{ values: PERSONALITIES, then: ALLOW }], otherwise: EPERM });
   rules.set('ioctl', { arg: 1, half: 'low', cases: [{ values: [TIOCSTI, TIOCLINUX], then: EPERM }], otherwise: ALLOW });
   if (options.noProgram !== undefined) {
-    rules.set('execve', pointerEquals(options.noProgram.pathPointer));
+    const { path, argv } = options.noProgram;
+    rules.set('execve', pointerEquals(0, path, pointerEquals(1, argv, ALLOW)));
     for (const name of ['execveat', 'fork', 'vfork']) rules.set(name, EPERM);
     rules.set(
       'clone',
