@@ -282,7 +282,7 @@ export function lower(request: LaunchRequest, facts: DockerFacts, names: DockerN
   lowerNetwork(lowering, request, facts, names.nonce);
   lowerProcesses(lowering, request, facts, names);
   const limits = lowerLimits(lowering, request);
-  const programs = lowerPrograms(lowering, permissions.subprocess, facts.arch, names.execAt);
+  const programs = lowerPrograms(lowering, { kind: permissions.subprocess.kind === 'none' ? 'none' : 'any' }, facts.arch, names.execAt);
   const env = Object.entries(permissions.credentials.environment).map(([name, value]) => `${name}=${value}`);
   lowering.equals('environment', 'environment', digestEnvironment(Buffer.from(env.map((one) => `${one}\0`).join(''))));
 

@@ -24,7 +24,7 @@ import { pidOfInspect, receiptsOfInspect } from './engine-receipts.ts';
 import type { DockerFacts } from './facts.host.ts';
 import { removeKernelWork } from './layers.host.ts';
 import type { DockerLowering } from './lower.ts';
-import { readMounts } from './mount-values.ts';
+import { readMounts } from '../native/mount-values.ts';
 import { InputPump, OutputStream } from './streams.host.ts';
 import type { CallerTerminal } from './terminal.host.ts';
 

@@ -8,6 +8,7 @@ import type { EffectiveJob, PathRule } from '../../src/core/job.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
 import { compileMatcher, literalBase } from '../../src/policy/path-rule.ts';
 import { parseMountinfo, type MountLine } from './mountinfo.ts';
+import { listPrograms, type ListedPrograms } from './programs.host.ts';
 import { toolchainPaths } from './toolchains.host.ts';
 import { NO_SHADOW, shadowOf, type Shadow } from './shadow.host.ts';
 import { mountsBelow, projectTree, type Projected, type Projection } from './projection.host.ts';
@@ -69,6 +70,8 @@ export interface HostFacts {
   readonly ipv6: boolean;
   /** What the machine is called: programs look their own name up. */
   readonly hostName: string;
+  /** Undefined: the job may start any program, or none. */
+  readonly programs: ListedPrograms | undefined;
   /** Literal write denials that exist inside a staged root. */
   readonly writeDenied: readonly { readonly path: string; readonly directory: boolean }[];
 }
@@ -323,6 +326,19 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
     skipped.push(...part.skipped);
   }
 
+  const programs =
+    permissions.subprocess.kind === 'listed'
+      ? listPrograms(job, {
+          writable: [
+            ...request.stage.map((one) => one.root),
+            job.home,
+            ...permissions.fileWrite.direct.map(({ pattern }) => pattern),
+            ...(permissions.fileRead.caches ?? []).map(({ path }) => path),
+            ...['/tmp', '/var/tmp', '/dev'],
+          ],
+          readOnly: [...entries.filter((one) => one.kind === 'tree' || one.kind === 'file').map((one) => one.path), ...views.map((one) => one.root)],
+        })
+      : undefined;
   const masks = new Map<string, Mask>();
   const covers = new Map<string, Mask>();
   const notWritable: string[] = [];
@@ -336,7 +352,7 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
     const shadow = asRoot ? NO_SHADOW : shadowOf(root, foreign, caller.uid, caller.gid, isHidden);
     notWritable.push(...shadow.notWritable);
     const result = [...request.stage, ...views].find((one) => one.root === root);
-    const mask = maskOf(root, [...hidden, ...(result?.earlier ?? []).flatMap((one) => one.hidden)], shadow);
+    const mask = maskOf(root, [...hidden, ...(programs?.hidden ?? []), ...(result?.earlier ?? []).flatMap((one) => one.hidden)], shadow);
     if (mask !== undefined) masks.set(root, mask);
     const { base } = result ?? {};
     const cover =
@@ -397,6 +413,7 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
     })),
     ipv6: existsSync('/proc/net/if_inet6'),
     hostName: hostname(),
+    programs,
     writeDenied: permissions.fileWrite.deny
       .filter((rule) => rule.literal && covered(rule.pattern) && !isHidden(rule.pattern))
       .flatMap((rule) => {

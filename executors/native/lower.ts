@@ -10,10 +10,10 @@ import type { LaunchRequest } from '../../src/executor/executor.ts';
 import { deniedTarget, formatListener, OVERLAY_V4, overlayFiles, planOverlay, type OverlayPlan } from '../shim/overlay-plan.ts';
 import { CLONE, PROBE, RIGHT, type ExecPointers, type InnerSetting, type OuterOperation, type ProbeSetting } from '../shim/protocol.ts';
 import { isSeccompArch, SECCOMP_PROBES, SYSCALLS } from '../shim/seccomp/index.ts';
-import { lowerPrograms } from '../shim/programs.ts';
+import { lowerPrograms, type ProgramLimit } from '../shim/programs.ts';
 import type { HostFacts } from './facts.host.ts';
 import { formatMount } from './mountinfo.ts';
-import { placesOf, planRoot, type RootPlan } from './root-plan.ts';
+import { placesOf, planRoot, UNLISTED, type RootPlan } from './root-plan.ts';
 
 /** Values that are random or made for one launch. */
 export interface LaunchNames {
@@ -95,7 +95,7 @@ function bubblewrapMounts(facts: HostFacts): readonly string[] {
     ...facts.closedByBubblewrap.map((name) => formatMount(`/proc/${name}`, 'proc', ['ro', 'nosuid', 'nodev', 'noexec'])),
     formatMount('/dev', 'tmpfs', ['ro', 'nosuid', 'nodev']),
     formatMount('/dev/pts', 'devpts', ['rw', 'nosuid', 'noexec']),
-    formatMount('/dev/shm', 'tmpfs', ['rw', 'nosuid', 'nodev']),
+    formatMount('/dev/shm', 'tmpfs', ['rw', 'nosuid', 'nodev', ...(facts.programs === undefined ? [] : ['noexec'])]),
     ...nodes,
   ];
 }
@@ -113,7 +113,12 @@ function bubblewrapArgv(request: LaunchRequest, facts: HostFacts, base: string):
     ...['--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try', '--die-with-parent', '--as-pid-1'],
     ...['--bind', placesOf(base).root, '/', '--proc', '/proc'],
     ...facts.closedProc.flatMap((name) => ['--ro-bind', `/proc/${name}`, `/proc/${name}`]),
-    ...['--dev', '/dev', ...(shm === undefined ? [] : ['--size', String(shm)]), '--tmpfs', '/dev/shm', '--remount-ro', '/dev', '--remount-ro', '/'],
+    ...['--dev', '/dev'],
+    // bubblewrap's own tmpfs would be one that programs can be executed from.
+    ...(facts.programs === undefined
+      ? [...(shm === undefined ? [] : ['--size', String(shm)]), '--tmpfs', '/dev/shm']
+      : ['--bind', placesOf(base).shm, '/dev/shm']),
+    ...['--remount-ro', '/dev', '--remount-ro', '/'],
     ...['--cap-drop', 'ALL', ...capabilities.flatMap((name) => ['--cap-add', name])],
     ...['--chdir', '/', '--', '/proc/self/fd/10', 'inner'],
   ];
@@ -328,6 +333,10 @@ function lowerLimits(lowering: Lowering, request: LaunchRequest, facts: HostFact
   return settings;
 }
 
+function programLimit(kind: EffectivePermissions['subprocess']['kind'], { programs }: HostFacts): ProgramLimit {
+  return programs === undefined ? { kind: kind === 'none' ? 'none' : 'any' } : { kind: 'listed', ...programs, unlisted: UNLISTED };
+}
+
 /** After the root is built: the job's socket lies in its own /tmp. */
 function agentOperation(agent: NonNullable<LaunchRequest['agent']>, facts: HostFacts, base: string): OuterOperation {
   const { uid, gid } = facts.job;
@@ -345,7 +354,7 @@ export function lower(request: LaunchRequest, facts: HostFacts, names: LaunchNam
   const loopbackProbe = lowerNetwork(lowering, request, facts, names);
   lowerProcesses(lowering, request, facts, names.terminal !== undefined);
   const limits = lowerLimits(lowering, request, facts, cgroupLimits);
-  const programs = lowerPrograms(lowering, permissions.subprocess, facts.arch, names.execAt);
+  const programs = lowerPrograms(lowering, programLimit(permissions.subprocess.kind, facts), facts.arch, names.execAt);
   const env = Object.entries(permissions.credentials.environment).map(([name, value]) => `${name}=${value}`);
   lowering.equals('environment', 'environment', digestEnvironment(Buffer.from(env.map((one) => `${one}\0`).join(''))));
 

@@ -1,5 +1,5 @@
 import { AGENT_SOCKET } from './agent-link.host.ts';
-import { execFile } from 'node:child_process';
+import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync, statSync } from 'node:fs';
 import { promisify } from 'node:util';
 import type { ControlId, ExecutorCapabilities } from '../../src/core/plan.ts';
@@ -10,11 +10,30 @@ import type { CgroupSupport } from './cgroup.ts';
 /** Absolute paths where distributions and administrators put it; PATH is never searched. */
 const BUBBLEWRAP_PATHS = ['/usr/bin/bwrap', '/usr/local/bin/bwrap', '/bin/bwrap'];
 
+/** From this version of Landlock on a rule can leave renames across directories alone (Linux 5.19). */
+const LANDLOCK_WITH_REFER = 2;
+
+/** 0: this kernel has none, or it is switched off. */
+function landlockVersion(): number {
+  return Number(spawnSync(locateShim(), ['landlock'], { encoding: 'utf8', env: {} }).stdout.trim() || '0');
+}
+
 /** The controls that this executor installs and reads back, whatever the user. Limits of the tree depend on control groups. */
 const CONTROLS: readonly ControlId[] = [
   ...(['mount_namespace', 'projected_root', 'hidden_paths', 'staged_workspace', 'read_only_host', 'private_home', 'kernel_files'] as const),
   ...(['network_namespace', 'network_public', 'overlay_network', 'published_ports', 'host_sockets'] as const),
-  ...(['pid_namespace', 'shim_is_init', 'no_new_privs', 'capabilities', 'user_drop', 'seccomp', 'descriptors', 'no_program', 'tree_killed'] as const),
+  ...([
+    'pid_namespace',
+    'shim_is_init',
+    'no_new_privs',
+    'capabilities',
+    'user_drop',
+    'seccomp',
+    'descriptors',
+    'no_program',
+    'listed_programs',
+    'tree_killed',
+  ] as const),
   ...(['environment', 'agent_sockets', 'session_keyring', 'rlimits', 'wall_time', 'tmp_size', 'stage_size'] as const),
 ];
 
@@ -121,7 +140,14 @@ export async function probeNative(version: string, support: () => CgroupSupport)
       ...(usable('cpu') ? (['cpu_limit'] as const) : []),
     ],
     network: { public: true, deny: true, selective: true, proxy: `http://${OVERLAY_V4}:${String(PROXY_PORT)}` },
-    subprocess: { contained: true, listed: false, none: true },
+    subprocess: {
+      contained: true,
+      none: true,
+      // Asked when a job lists programs: it takes a process.
+      get listed() {
+        return obstacle === undefined && landlockVersion() >= LANDLOCK_WITH_REFER;
+      },
+    },
     limits: {
       memory: usable('memory'),
       cpus: usable('cpu'),

@@ -29,13 +29,21 @@ type Target =
   | { readonly kind: 'view'; readonly path: string; readonly base: string }
   | { readonly kind: 'direct'; readonly path: string; readonly source: string; readonly directory: boolean };
 
+/** A file that may be executed as far as its mode and its mount go: only the list of programs refuses it. Without the list it is ENOEXEC. */
+export const UNLISTED = '/.unlisted';
 const LONGEST_NAMED_LAYER = 255;
 const within = (path: string, root: string): boolean => path === root || root === '/' || path.startsWith(`${root}/`);
 const depth = (path: string): number => path.split('/').length;
 
 /** Directories of the private tmpfs: everything that is made for one sandbox lies below `base`. */
-export function placesOf(base: string): { readonly root: string; readonly empty: string; readonly masks: string; readonly skeleton: string } {
-  return { root: `${base}/root`, empty: `${base}/empty`, masks: `${base}/mask`, skeleton: `${base}/home` };
+export function placesOf(base: string): {
+  readonly root: string;
+  readonly empty: string;
+  readonly masks: string;
+  readonly skeleton: string;
+  readonly shm: string;
+} {
+  return { root: `${base}/root`, empty: `${base}/empty`, masks: `${base}/mask`, skeleton: `${base}/home`, shm: `${base}/shm` };
 }
 
 /**
@@ -54,6 +62,10 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
   const uppers: { mount_point: string; upper: string | null }[] = [];
   const userxattr = facts.asRoot ? 0 : MOUNT.userxattr;
   const homeUpper = `${request.scratch}/home/upper`;
+  // Where programs are listed, no writable place holds one.
+  const listed = facts.programs !== undefined;
+  const noexec = listed ? MOUNT.noexec : 0;
+  const written = ['rw', 'nosuid', 'nodev', ...(listed ? ['noexec'] : [])];
 
   const directory = (path: string, mode = 0o755, owner: { uid: number; gid: number } = { uid, gid }): void => {
     operations.push({ op: 'dir', path, mode, uid: owner.uid, gid: owner.gid });
@@ -95,8 +107,8 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
     const readonly = upper === '' ? MOUNT.readonly : 0;
     // An overlay without an upper layer needs two lower ones.
     const layers = upper === '' && lowers.length === 1 ? [...lowers, places.empty] : lowers;
-    operations.push({ op: 'overlay', target: `${places.root}${path}`, flags: readonly | flags, upper, work, lowers: layers });
-    table.push(formatMount(path, 'overlay', [readonly === 0 ? 'rw' : 'ro', 'nosuid', 'nodev']));
+    operations.push({ op: 'overlay', target: `${places.root}${path}`, flags: readonly | flags | (readonly === 0 ? noexec : 0), upper, work, lowers: layers });
+    table.push(formatMount(path, 'overlay', readonly === 0 ? written : ['ro', 'nosuid', 'nodev']));
     if (upper !== '') {
       writable.push(path);
       uppers.push({ mount_point: path, upper: upper.length <= LONGEST_NAMED_LAYER ? upper : null });
@@ -153,8 +165,8 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
       }
       case 'tmpfs':
         makePlace(target.path, false);
-        operations.push({ op: 'tmpfs', target: `${places.root}${target.path}`, mode: 0o1777, bytes: target.bytes, uid, gid });
-        table.push(formatMount(target.path, 'tmpfs', ['rw', 'nosuid', 'nodev']));
+        operations.push({ op: 'tmpfs', target: `${places.root}${target.path}`, mode: 0o1777, bytes: target.bytes, uid, gid, flags: noexec });
+        table.push(formatMount(target.path, 'tmpfs', written));
         writable.push(target.path);
         break;
       case 'home': {
@@ -180,8 +192,8 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
         break;
       case 'direct':
         makePlace(target.path, !target.directory);
-        operations.push({ op: 'bind', source: target.source, target: `${places.root}${target.path}`, flags: 0 });
-        table.push(formatMount(target.path, typeOf(target.source, facts), ['rw', 'nosuid', 'nodev']));
+        operations.push({ op: 'bind', source: target.source, target: `${places.root}${target.path}`, flags: noexec });
+        table.push(formatMount(target.path, typeOf(target.source, facts), written));
         writable.push(target.path);
         break;
     }
@@ -201,6 +213,12 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
       makeParents(dirname(facts.resolverFile), places.root, '/');
       operations.push({ op: 'copy', source: facts.resolverFile, path: `${places.root}${facts.resolverFile}`, mode: 0o644, uid, gid });
     }
+  }
+  if (listed) {
+    const bytes = permissions.resources.limits.tmpSizeBytes ?? 0;
+    directory(places.shm);
+    operations.push({ op: 'tmpfs', target: places.shm, mode: 0o1777, bytes, uid, gid, flags: noexec });
+    operations.push({ op: 'file', path: `${places.root}${UNLISTED}`, mode: 0o755, text: 'no program' });
   }
   if (home === undefined) throw new Error('a sandbox without a home');
   return { operations, table, writable, uppers, homeUpper };

@@ -20,7 +20,8 @@ import type { HostFacts } from './facts.host.ts';
 import { countDiscarded } from './discarded.host.ts';
 import { digestEnvironment, type NativeLowering } from './lower.ts';
 import type { NativeNetwork } from './network.host.ts';
-import { parseMountinfo, summariseTable, summariseUppers, tmpfsBytes } from './mountinfo.ts';
+import { readMounts } from './mount-values.ts';
+import { parseMountinfo, summariseTable } from './mountinfo.ts';
 import { hasEnded, lives, markProcess, type ProcessMark } from './process-end.host.ts';
 import { receiptOfInitGone, receiptOfLanding, receiptsOfCgroup, receiptsOfStatus } from './proc-receipts.ts';
 
@@ -31,8 +32,6 @@ type ProbeFrame = Extract<ShimFrame, { readonly say: 'probe' }>;
 const END_MS = 10_000;
 /** Paths that a warning lists. */
 const MOST_NAMED = 5;
-/** The places for temporary files, each a tmpfs with the same limit. */
-const SIZED = new Set(['/tmp', '/var/tmp', '/dev/shm']);
 
 export interface NativeLaunch {
   readonly request: LaunchRequest;
@@ -299,25 +298,14 @@ export class NativeSession implements Session {
   }
 
   private shimReceipts(): readonly Receipt[] {
-    const staged = new Set(this.launch.request.stage.map((one) => one.root));
+    const staged = this.launch.request.stage.map((one) => one.root);
     return receiptsAtGate({
       facts: this.facts,
       probes: this.probes,
       digest: digestEnvironment,
       overlay: this.launch.network !== undefined,
       processLimitByRlimit: !this.launch.facts.asRoot,
-      mounts: (text) => {
-        const lines = parseMountinfo(text);
-        const sizes = lines.filter((line) => line.fsType === 'tmpfs' && SIZED.has(line.mountPoint)).map(tmpfsBytes);
-        return {
-          table: summariseTable(lines),
-          propagation: lines.filter((line) => line.propagates).map((line) => line.mountPoint),
-          writable: [...new Set(lines.filter((line) => line.options.includes('rw')).map((line) => line.mountPoint))].sort(),
-          stage: summariseUppers(lines).filter((one) => staged.has(one.mount_point)),
-          // The largest counts; one without a limit, or none at all, is no limit.
-          tmp_size: sizes.length === 0 ? null : sizes.reduce((most, size) => (most === null || size === null ? null : Math.max(most, size))),
-        };
-      },
+      mounts: (text) => readMounts(text, staged),
     });
   }
 
@@ -404,7 +392,10 @@ export class NativeSession implements Session {
     const peaks = cgroup?.peaks();
     const left = (await cgroup?.remove()) ?? [];
     if (left.length > 0) this.warnings.push(`control groups that could not be removed: ${left.join(', ')}`);
-    const { notWritable } = this.launch.facts;
+    const { notWritable, programs } = this.launch.facts;
+    if (programs !== undefined && programs.missing.length > 0) {
+      this.warnings.push(`programs of the list that are not on this machine, or lie where the job can write: ${programs.missing.join(', ')}`);
+    }
     if (notWritable.length > 0) {
       const named = `${notWritable.slice(0, MOST_NAMED).join(', ')}${notWritable.length > MOST_NAMED ? ', ...' : ''}`;
       this.warnings.push(`${notWritable.length} files belong to another user or group, and the job could not change them: ${named}`);

@@ -238,6 +238,7 @@ void command_process(struct command *command, int control, int gate, int slave) 
   if (chdir(command->cwd) != 0) fail("chdir", command->cwd);
   set_rlimits(command);
   map_exec(command);
+  if (command->programs != NULL) restrict_programs(command->programs);
   install_filters(command);
 
   report_namespaces(control);

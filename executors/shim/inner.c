@@ -84,6 +84,7 @@ static void configure(struct command *command) {
         break;
       }
       case CFG_RIGHTS: command->rights = (unsigned)take_number(&cursor); break;
+      case CFG_PROGRAMS: command->programs = take_strings(&cursor); break;
       case CFG_EXEC_AT:
         command->exec_path = take_number(&cursor);
         command->exec_argv = take_number(&cursor);

@@ -10,6 +10,7 @@ int main(int argc, char **argv) {
   } commands[] = {
       {"outer", cmd_outer}, {"inner", cmd_inner}, {"entry", cmd_entry}, {"walk", cmd_walk},         {"scan", cmd_scan},
       {"apply", cmd_apply}, {"watch", cmd_watch}, {"layer", cmd_layer}, {"upper", cmd_upper},       {"agentctl", cmd_agentctl},
+      {"landlock", cmd_landlock},
   };
   const char *slash = argc >= 1 ? strrchr(argv[0], '/') : NULL;
   if (argc >= 1 && strcmp(slash == NULL ? argv[0] : slash + 1, "agentctl") == 0) return cmd_agentctl(argc, argv);
@@ -20,6 +21,6 @@ int main(int argc, char **argv) {
   for (size_t i = 0; argc >= 2 && i < sizeof commands / sizeof commands[0]; i++) {
     if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
   }
-  fprintf(stderr, "proofrun-shim: expected outer, inner, entry, walk, scan, apply, watch, layer, upper or version; it is started by job, not by hand\n");
+  fprintf(stderr, "proofrun-shim: expected outer, inner, entry, walk, scan, apply, watch, layer, upper, landlock or version; it is started by job, not by hand\n");
   return 2;
 }

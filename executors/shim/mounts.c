@@ -91,9 +91,9 @@ void make_bind(const char *source, const char *target, unsigned flags) {
   fail("mount remount", target);
 }
 
-void make_tmpfs(const char *target, unsigned mode, uint64_t bytes, uid_t uid, gid_t gid) {
+void make_tmpfs(const char *target, unsigned mode, uint64_t bytes, uid_t uid, gid_t gid, unsigned flags) {
   char options[128];
   int used = snprintf(options, sizeof options, "mode=%04o,uid=%u,gid=%u", mode, (unsigned)uid, (unsigned)gid);
   if (bytes > 0) snprintf(options + used, sizeof options - (size_t)used, ",size=%llu", (unsigned long long)bytes);
-  if (mount("proofrun", target, "tmpfs", MS_NOSUID | MS_NODEV, options) != 0) fail("mount tmpfs", target);
+  if (mount("proofrun", target, "tmpfs", MS_NOSUID | MS_NODEV | ((flags & MOUNT_NOEXEC) ? MS_NOEXEC : 0), options) != 0) fail("mount tmpfs", target);
 }

@@ -158,7 +158,7 @@ static void operate(const struct frame *frame) {
       listen_path(take_string(&cursor));
       break;
     case OP_UNSHARE: unshare_namespaces(&cursor); break;
-    case OP_BASE: make_tmpfs(take_string(&cursor), 0755, 0, geteuid(), getegid()); break;
+    case OP_BASE: make_tmpfs(take_string(&cursor), 0755, 0, geteuid(), getegid(), 0); break;
     case OP_DIR: make_directory(&cursor); break;
     case OP_LIKE: make_like(&cursor); break;
     case OP_SYMLINK: {
@@ -193,7 +193,7 @@ static void operate(const struct frame *frame) {
       uint64_t bytes = take_number(&cursor);
       uid_t uid = (uid_t)take_number(&cursor);
       gid_t gid = (gid_t)take_number(&cursor);
-      make_tmpfs(target, mode, bytes, uid, gid);
+      make_tmpfs(target, mode, bytes, uid, gid, (unsigned)take_number(&cursor));
       break;
     }
     case OP_AGENT: {

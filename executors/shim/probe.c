@@ -183,6 +183,30 @@ static int probe_fork(void) {
   return 0;
 }
 
+/* With an environment of nothing; what it would print goes nowhere. The pipe ends with a successful execve. */
+static int probe_exec(const char *path) {
+  int answer[2];
+  if (pipe2(answer, O_CLOEXEC) != 0) return errno;
+  pid_t pid = fork();
+  if (pid == 0) {
+    char *argv[] = {(char *)(uintptr_t)path, NULL}, *env[] = {NULL};
+    for (int fd = 0; fd < 3; fd++) close(fd);
+    execve(path, argv, env);
+    int error = errno;
+    (void)!write(answer[1], &error, sizeof error);
+    _exit(127);
+  }
+  int error = pid < 0 ? errno : 0;
+  close(answer[1]);
+  if (pid > 0) {
+    while (read(answer[0], &error, sizeof error) < 0 && errno == EINTR) continue;
+    kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
+  }
+  close(answer[0]);
+  return error;
+}
+
 int run_probe(const struct probe_entry *probe, char *attempt, size_t room) {
   const char *subject = probe->subject;
   unsigned long long a0 = probe->args[0];
@@ -200,6 +224,7 @@ int run_probe(const struct probe_entry *probe, char *attempt, size_t room) {
     case PROBE_KILL: snprintf(attempt, room, "kill(2) %llu, 0", a0); return kill((pid_t)a0, 0) == 0 ? 0 : errno;
     case PROBE_ANSWER: snprintf(attempt, room, "connect(2), a request and its answer: tcp %s port %llu", subject, a0); return probe_answer(subject, a0);
     case PROBE_NAME: snprintf(attempt, room, "a DNS query: %s", subject); return probe_name(subject);
+    case PROBE_EXEC: snprintf(attempt, room, "execve(2) of %s", subject); return probe_exec(subject);
     case PROBE_FORK: snprintf(attempt, room, "fork(2)"); return probe_fork();
     default: fail_with("probe", "unknown kind", EPROTO);
   }

@@ -1,10 +1,11 @@
-import type { EffectivePermissions } from '../../src/core/job.ts';
+import type { JsonValue } from '../../src/core/json.ts';
 import type { ControlId } from '../../src/core/plan.ts';
 import { PROBE, type ExecPointers, type InnerSetting } from './protocol.ts';
-import { buildFilter, isSeccompArch, NO_PROGRAM_PROBES } from './seccomp/index.ts';
+import { buildFilter, isSeccompArch, NO_PROGRAM_PROBES, SYSCALLS } from './seccomp/index.ts';
 
-/** What a lowering collects: attempts to make, and with what they have to fail. */
-interface Probes {
+/** What a lowering collects: attempts to make, and with what they have to fail; values to read back. */
+interface Collected {
+  equals(control: ControlId, id: string, value: JsonValue): void;
   probe(control: ControlId, id: string, kind: number, subject: string, args: readonly number[], errnos: readonly string[]): void;
 }
 
@@ -29,17 +30,44 @@ export function execPointers(random: Uint8Array): ExecPointers {
   return { path, argv: argv & ~7n };
 }
 
-/** The filter, and for a job that may start no program the attempts to do so. */
-export function lowerPrograms(lowering: Probes, subprocess: EffectivePermissions['subprocess'], arch: string, execAt: ExecPointers): readonly InnerSetting[] {
+/** Which programs a job may start besides its command. */
+export type ProgramLimit =
+  | { readonly kind: 'any' | 'none' }
+  /** `unlisted`: a file that nothing but the list keeps from being executed. `hidden`: what the list hides. */
+  | { readonly kind: 'listed'; readonly allowed: readonly string[]; readonly hidden: readonly string[]; readonly unlisted: string };
+
+/** At most this many hidden programs get a probe of their own; the mount table covers the rest. */
+const MOST_HIDDEN_PROBES = 8;
+
+/** The filter; for a job whose programs are limited also what limits them, and the attempts to get around it. */
+export function lowerPrograms(lowering: Collected, limit: ProgramLimit, arch: string, execAt: ExecPointers): readonly InnerSetting[] {
   if (!isSeccompArch(arch)) return [];
-  if (subprocess.kind !== 'none') return [{ set: 'seccomp', program: buildFilter(arch) }];
-  lowering.probe('no_program', 'probe.fork', PROBE.fork, '', [], ['EPERM']);
-  for (const probe of NO_PROGRAM_PROBES) {
-    const nr = probe.nr[arch];
-    if (nr !== undefined) lowering.probe('no_program', `probe.${probe.id}`, PROBE.syscall, '', [nr, ...probe.args.slice(0, 5)], probe.errnos);
+  switch (limit.kind) {
+    case 'any':
+      return [{ set: 'seccomp', program: buildFilter(arch) }];
+    case 'none':
+      lowering.probe('no_program', 'probe.fork', PROBE.fork, '', [], ['EPERM']);
+      for (const probe of NO_PROGRAM_PROBES) {
+        const nr = probe.nr[arch];
+        if (nr !== undefined) lowering.probe('no_program', `probe.${probe.id}`, PROBE.syscall, '', [nr, ...probe.args.slice(0, 5)], probe.errnos);
+      }
+      return [
+        { set: 'exec_at', at: execAt },
+        { set: 'seccomp', program: buildFilter(arch, { noProgram: execAt }) },
+      ];
+    case 'listed': {
+      lowering.probe('listed_programs', 'probe.exec.unlisted', PROBE.exec, limit.unlisted, [], ['EACCES']);
+      const memfd = SYSCALLS[arch]['memfd_create'];
+      // Without the filter it fails on its name: EFAULT.
+      if (memfd !== undefined) lowering.probe('listed_programs', 'probe.exec.memfd', PROBE.syscall, '', [memfd, 0, 0], ['ENOSYS']);
+      lowering.equals('listed_programs', 'mount.executable', []);
+      for (const path of limit.hidden.slice(0, MOST_HIDDEN_PROBES)) {
+        lowering.probe('listed_programs', `probe.exec.hidden:${path}`, PROBE.exec, path, [], ['ENOENT', 'ENOTDIR']);
+      }
+      return [
+        { set: 'programs', paths: limit.allowed },
+        { set: 'seccomp', program: buildFilter(arch, { noMemfd: true }) },
+      ];
+    }
   }
-  return [
-    { set: 'exec_at', at: execAt },
-    { set: 'seccomp', program: buildFilter(arch, { noProgram: execAt }) },
-  ];
 }

@@ -10,7 +10,7 @@ export const MOUNT = { readonly: 1, recursive: 2, noexec: 4, userxattr: 8, optio
 /** What the command's process gives up; bits of the `rights` setting. */
 export const RIGHT = { noNewPrivs: 1, dropCapabilities: 2, keyring: 4, closeDescriptors: 8, nonDumpable: 16 } as const;
 /** Kinds of probe. */
-export const PROBE = { open: 1, create: 2, tcp: 3, udp: 4, unix: 5, syscall: 6, kill: 7, stage: 8, fork: 9, answer: 10, name: 11 } as const;
+export const PROBE = { open: 1, create: 2, tcp: 3, udp: 4, unix: 5, syscall: 6, kill: 7, stage: 8, fork: 9, answer: 10, name: 11, exec: 12 } as const;
 
 /** Kinds of listener. */
 export const LISTEN = { tcp: 1, udp: 2 } as const;
@@ -38,7 +38,15 @@ export type OuterOperation =
       readonly lowers: readonly string[];
     }
   | { readonly op: 'bind'; readonly source: string; readonly target: string; readonly flags: number }
-  | { readonly op: 'tmpfs'; readonly target: string; readonly mode: number; readonly bytes: number; readonly uid: number; readonly gid: number }
+  | {
+      readonly op: 'tmpfs';
+      readonly target: string;
+      readonly mode: number;
+      readonly bytes: number;
+      readonly uid: number;
+      readonly gid: number;
+      readonly flags: number;
+    }
   | { readonly op: 'agent'; readonly guest: string; readonly host: string; readonly uid: number; readonly gid: number }
   | { readonly op: 'loopback' }
   /** Gives an address to lo. */
@@ -74,6 +82,8 @@ export type InnerSetting =
   | { readonly set: 'ids'; readonly uid: number; readonly gid: number; readonly groups: readonly number[] }
   | { readonly set: 'rlimit'; readonly resource: number; readonly soft: bigint; readonly hard: bigint }
   | { readonly set: 'seccomp'; readonly program: Uint8Array }
+  /** Files and directories; nothing else may be executed. */
+  | { readonly set: 'programs'; readonly paths: readonly string[] }
   /** Where the pathname and the arguments lie that execve gets: the filter of a job without further programs admits no other pointers. */
   | { readonly set: 'exec_at'; readonly at: ExecPointers }
   | { readonly set: 'rights'; readonly bits: number }
@@ -175,7 +185,7 @@ export function encodeOperation(one: OuterOperation): Buffer {
     case 'bind':
       return frame('b', one.source, one.target, one.flags);
     case 'tmpfs':
-      return frame('t', one.target, one.mode, one.bytes, one.uid, one.gid);
+      return frame('t', one.target, one.mode, one.bytes, one.uid, one.gid, one.flags);
     case 'agent':
       return frame('g', one.guest, one.host, one.uid, one.gid);
     case 'loopback':
@@ -209,6 +219,8 @@ export function encodeSetting(one: InnerSetting): Buffer {
       return frame('r', one.resource, one.soft, one.hard);
     case 'seccomp':
       return frame('s', one.program);
+    case 'programs':
+      return frame('P', ...one.paths);
     case 'exec_at':
       return frame('E', one.at.path, one.at.argv);
     case 'rights':

@@ -116,7 +116,7 @@ export interface ShimReceiptInput {
   readonly facts: ReadonlyMap<string, FactFrame>;
   readonly probes: readonly ProbeFrame[];
   /** Parsers of mount tables and digests of the executor: text to values. */
-  readonly mounts: (mountinfo: string) => Readonly<Record<'table' | 'propagation' | 'writable' | 'stage' | 'tmp_size', JsonValue>>;
+  readonly mounts: (mountinfo: string) => Readonly<Record<'table' | 'propagation' | 'writable' | 'executable' | 'stage' | 'tmp_size', JsonValue>>;
   readonly digest: (environment: Buffer) => JsonValue;
   /** The numbers of a container's first processes depend on its runtime: the command's own is told from the rest by name. */
   readonly commandByName?: boolean;

@@ -6,6 +6,7 @@
  *   entry   is inner as the entrypoint of a container: it makes the command's streams itself and relays them in frames.
  *   inner   is PID 1 of the sandbox: forks the command's process, holds the gate, reaps, ends the tree.
  *   walk    records the preimage of a workspace.      scan   lists an upper layer.      apply   applies a plan.
+ *   landlock  prints the version of Landlock that the kernel has.
  *   layer   merges, copies and lists layers.   upper   builds an upper layer from steps (executors/docker/transfer).
  *
  * The control channel is a stream socket. A frame is: u32 little endian length of what follows, one type byte, payload.
@@ -62,7 +63,7 @@ enum {
   OP_WHITEOUT = 'w', /* string path */
   OP_OVERLAY = 'o',  /* string target, u64 flags, string upper, string work, strings lowers */
   OP_BIND = 'b',     /* string source, string target, u64 flags */
-  OP_TMPFS = 't',    /* string target, u64 mode, u64 bytes (0: none), u64 uid, u64 gid */
+  OP_TMPFS = 't',    /* string target, u64 mode, u64 bytes (0: none), u64 uid, u64 gid, u64 flags (MOUNT_NOEXEC) */
   OP_AGENT = 'g',    /* string guest directory, string host directory, u64 uid, u64 gid: the sockets of AgentCtl */
   OP_LOOPBACK = 'n', /* bring lo up */
   OP_ADDRESS = 'i',  /* string address, u64 prefix: give it to lo */
@@ -96,6 +97,7 @@ enum {
                         16 non-dumpable */
   CFG_WALL = 'w',    /* u64 milliseconds */
   CFG_EXEC_AT = 'E', /* u64, u64: where the pathname and the arguments lie that execve gets; a filter admits no others */
+  CFG_PROGRAMS = 'P',/* strings: files and directories; nothing else may be executed */
   CFG_PROBE = 'p',   /* string id, u64 kind, string subject, u64[6] */
   CFG_TERMINAL = 'y',/* u64 rows, u64 columns */
   CFG_END = 'z',     /* configuration is complete */
@@ -129,6 +131,7 @@ enum {
   PROBE_FORK = 9,     /* fork and wait */
   PROBE_ANSWER = 10,  /* subject address; a0 port: TCP, a request is sent, and somebody has to answer it */
   PROBE_NAME = 11,    /* subject `server name`: an A query over UDP; NXDOMAIN is ENOENT */
+  PROBE_EXEC = 12,    /* subject path: executed in a process of its own */
 };
 
 /* One frame as read. `data` is owned by the reader and valid until the next read. */
@@ -173,7 +176,7 @@ ssize_t read_file(const char *path, char **out); /* whole small file, NUL added;
 /* mounts.c */
 void make_overlay(const char *target, unsigned flags, const char *upper, const char *work, char **lowers);
 void make_bind(const char *source, const char *target, unsigned flags);
-void make_tmpfs(const char *target, unsigned mode, uint64_t bytes, uid_t uid, gid_t gid);
+void make_tmpfs(const char *target, unsigned mode, uint64_t bytes, uid_t uid, gid_t gid, unsigned flags);
 
 /* net.c */
 void loopback_up(void);
@@ -215,6 +218,7 @@ struct command {
   struct probe_entry *probes;
   size_t probe_count, probe_room;
   unsigned rights;
+  char **programs; /* NULL: any */
   uint64_t exec_path, exec_argv; /* 0: anywhere */
   uint64_t wall_ms;
   int terminal;
@@ -225,6 +229,9 @@ __attribute__((noreturn)) void command_process(struct command *command, int cont
 /* probe.c */
 int run_probe(const struct probe_entry *probe, char *attempt, size_t room);
 void remove_stage_probes(const struct command *command);
+
+/* landlock.c */
+void restrict_programs(char **paths);
 
 /* agent.c */
 void agent_listen(const char *guest_directory, const char *host_directory, uid_t uid, gid_t gid);
@@ -252,5 +259,6 @@ int cmd_apply(int argc, char **argv);
 int cmd_layer(int argc, char **argv);
 int cmd_upper(int argc, char **argv);
 int cmd_watch(int argc, char **argv);
+int cmd_landlock(int argc, char **argv);
 
 #endif

@@ -160,6 +160,10 @@ function draftSelective(network: EffectivePermissions['network'], capabilities: 
   );
 }
 
+/** What a list of programs covers. */
+const LISTED_SCOPE =
+  'the command, the listed programs and the interpreters that they name; what they load as data (scripts, libraries, other programs through the loader) is not covered';
+
 function draftSubprocess({ permissions: { subprocess } }: EffectiveJob, capabilities: ExecutorCapabilities): Draft {
   const contained: readonly ControlId[] = [
     'pid_namespace',
@@ -183,7 +187,7 @@ function draftSubprocess({ permissions: { subprocess } }: EffectiveJob, capabili
         : unsupported(`the ${executor} executor can't forbid further programs`);
     case 'listed':
       return capabilities.subprocess.listed
-        ? planned(contained, 'programs that the kernel executes; code loaded by a listed interpreter is not covered')
+        ? planned([...contained, 'listed_programs'], LISTED_SCOPE)
         : unsupported(`the ${executor} executor can't limit which programs run, only contain them`);
   }
 }

@@ -24,6 +24,7 @@ export const CONTROLS = [
   'seccomp',
   'descriptors',
   'no_program',
+  'listed_programs',
   'tree_killed',
   'environment',
   'agent_sockets',

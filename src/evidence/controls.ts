@@ -40,6 +40,7 @@ export const OWED: Readonly<Record<ControlId, readonly OwedReceipt[]>> = {
   seccomp: gate('status.seccomp', 'status.seccomp_filters', 'outside.seccomp'),
   descriptors: gate('fds'),
   no_program: gate('probe.fork', 'probe.seccomp.execve', 'probe.seccomp.execveat', 'probe.seccomp.clone_process'),
+  listed_programs: gate('probe.exec.unlisted', 'probe.exec.memfd', 'mount.executable'),
   tree_killed: end('end.processes', 'end.init_gone'),
   environment: gate('environment'),
   agent_sockets: gate('probe.socket.agents'),

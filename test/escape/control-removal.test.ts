@@ -105,8 +105,8 @@ describeUsers('a control that is left out is noticed', (user) => {
     }
   });
 
-  test('nothing left out, no further program: every level is enforced, and the command runs', async () => {
-    const { report, marked } = await attempt(undefined, 'safe', { programs: 'none' });
+  test.each(['none', ['sh']] as const)('nothing left out, programs: %s: every level is enforced, and the command runs', async (programs) => {
+    const { report, marked } = await attempt(undefined, 'safe', { programs });
     expect([report.error, report.unmet, levelsOf(report)]).toEqual([undefined, [], without([])]);
     expect([report.ending, report.stdout, marked]).toEqual([{ kind: 'exit', code: 0 }, 'started\n', true]);
   });

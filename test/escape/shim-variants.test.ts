@@ -40,7 +40,10 @@ describeUsers('a shim that was built to install something else', (user) => {
     await Promise.all([own.dispose(), other.dispose()]);
   });
 
-  const attempt = async (variant: Pick<ShimVariant, 'how' | 'file' | 'edits' | 'ownedByUser' | 'sharedMounts'> | undefined, mode: 'safe' | 'default') => {
+  const attempt = async (
+    variant: Pick<ShimVariant, 'how' | 'file' | 'edits' | 'ownedByUser' | 'sharedMounts' | 'programs'> | undefined,
+    mode: 'safe' | 'default',
+  ) => {
     const lab = variant?.ownedByUser === true ? other : own;
     const base = lab.nextBase();
     const marker = `marker-${basename(base)}`;
@@ -50,6 +53,7 @@ describeUsers('a shim that was built to install something else', (user) => {
         mode,
         limits: { processes: 128, openFiles: 2048, wallTimeMs: 60_000, tmpSizeBytes: 16 << 20 },
         hidden: [join(lab.workspace, '.env')],
+        ...(variant?.programs === undefined ? {} : { programs: variant.programs }),
         shim: variant === undefined ? undefined : shimOf(variant),
       },
       variant?.sharedMounts === true && shared !== undefined ? shared : lab.shared,

@@ -28,9 +28,9 @@ function capabilities(user: 'root' | 'user'): ExecutorCapabilities {
     available: true,
     version: 'golden',
     user,
-    controls: CONTROLS.filter((control) => control !== 'no_program'),
+    controls: CONTROLS,
     network: { public: true, deny: true, selective: false },
-    subprocess: { contained: true, listed: false, none: false },
+    subprocess: { contained: true, listed: true, none: true },
     limits: { memory: user === 'root', cpus: user === 'root', processes: true, swap: user === 'root' },
     cooperative: [],
   };
@@ -77,6 +77,7 @@ function factsOf(more: Partial<HostFacts>): HostFacts {
     caches: [],
     ipv6: true,
     hostName: 'host',
+    programs: undefined,
     writeDenied: [],
     ...more,
   };
@@ -239,6 +240,13 @@ describe('the lowering', () => {
     await expect(formatLowering(lower(requestOf({ limits }, 'root'), facts, names, expected))).toMatchFileSnapshot(
       join(import.meta.dirname, 'bwrap-root-safe.txt'),
     );
+  });
+
+  test('an ordinary user, a list of programs', async () => {
+    const programs = { allowed: ['/usr/bin/dash', '/usr/lib64/ld-linux-x86-64.so.2'], hidden: ['/usr/bin/perl', '/usr/bin/true'], missing: [] };
+    const masks = new Map([['/usr', { directories: ['bin'], whiteouts: ['bin/perl', 'bin/true'], shadow: { directories: [], files: [], notWritable: [] } }]]);
+    const request = requestOf({ limits: LIMITS, programs: ['sh'] }, 'user');
+    await expect(formatLowering(lower(request, factsOf({ programs, masks }), NAMES))).toMatchFileSnapshot(join(import.meta.dirname, 'bwrap-user-programs.txt'));
   });
 
   test('root in a workspace of somebody else, --safe, on a terminal', async () => {

@@ -79,7 +79,14 @@ describe('parsers of what the sandbox says', () => {
         const facts = new Map(reports.map(([id, bytes]) => [id, { say: 'fact', id, from: `read ${id}`, bytes: Buffer.from(bytes) } as const]));
         const mounts = (text: string) => {
           const lines = parseMountinfo(text);
-          return { table: summariseTable(lines), propagation: [], writable: [], stage: summariseUppers(lines), tmp_size: lines.map(tmpfsBytes)[0] ?? null };
+          return {
+            table: summariseTable(lines),
+            propagation: [],
+            writable: [],
+            executable: [],
+            stage: summariseUppers(lines),
+            tmp_size: lines.map(tmpfsBytes)[0] ?? null,
+          };
         };
         const receipts = [
           ...receiptsAtGate({ facts, probes: [], digest: (bytes) => bytes.byteLength, processLimitByRlimit: true, mounts }),

@@ -286,7 +286,9 @@ export const REMOVALS: readonly Removal[] = [
     control: 'private_home',
     how: 'the home is a tmpfs',
     alter: (install, { home, uid }) =>
-      operations(install, 'overlay', (one) => (one.target.endsWith(home) ? { op: 'tmpfs', target: one.target, mode: 0o700, bytes: 0, uid, gid: uid } : one)),
+      operations(install, 'overlay', (one) =>
+        one.target.endsWith(home) ? { op: 'tmpfs', target: one.target, mode: 0o700, bytes: 0, uid, gid: uid, flags: 0 } : one,
+      ),
     lost: FILES,
   },
   {
@@ -459,6 +461,34 @@ export const REMOVALS: readonly Removal[] = [
     programs: 'none',
     alter: (install) => settings(install, 'seccomp', (one) => ({ ...one, program: anyProgram() })),
     lost: ['subprocess'],
+  },
+  {
+    control: 'listed_programs',
+    how: 'the list is not installed',
+    programs: ['sh'],
+    alter: (install) => settings(install, 'programs', () => undefined),
+    lost: ['subprocess'],
+  },
+  {
+    control: 'listed_programs',
+    how: 'the list names everything',
+    programs: ['sh'],
+    alter: (install) => settings(install, 'programs', (one) => ({ ...one, paths: ['/'] })),
+    lost: ['subprocess'],
+  },
+  {
+    control: 'listed_programs',
+    how: 'programs can be made in memory',
+    programs: ['sh'],
+    alter: (install) => settings(install, 'seccomp', (one) => ({ ...one, program: anyProgram() })),
+    lost: ['subprocess'],
+  },
+  {
+    control: 'listed_programs',
+    how: 'programs can be made in /tmp',
+    programs: ['sh'],
+    alter: (install) => operations(install, 'tmpfs', (one) => (one.target.endsWith('/root/tmp') ? { ...one, flags: 0 } : one)),
+    lost: [...FILES, 'subprocess'],
   },
   {
     control: 'descriptors',

@@ -1,5 +1,6 @@
 import type { Dimension } from '../../src/core/dimension.ts';
 import type { ControlId } from '../../src/core/plan.ts';
+import type { NativeJob } from './native-job.ts';
 
 /** A shim that installs something else than it was told: one place of a copy of its sources is changed, and nothing of what it reports. */
 export interface ShimVariant {
@@ -12,6 +13,8 @@ export interface ShimVariant {
   readonly only?: 'root' | 'user';
   readonly ownedByUser?: true;
   readonly atEnd?: true;
+  /** Which programs the job may start; default: any, contained. */
+  readonly programs?: NativeJob['programs'];
   readonly cgroup?: 'processes';
   /** Mounts are shared with the caller's namespace there. */
   readonly sharedMounts?: true;
@@ -104,6 +107,14 @@ export const SHIM_VARIANTS: readonly ShimVariant[] = [
       ],
     ],
     lost: ['subprocess', 'credentials'],
+  },
+  {
+    control: 'listed_programs',
+    how: 'the list is not installed',
+    file: 'child.c',
+    edits: [['if (command->programs != NULL) restrict_programs(command->programs);', '']],
+    programs: ['sh'],
+    lost: ['subprocess'],
   },
   {
     control: 'descriptors',

@@ -143,6 +143,7 @@ describe('under --safe', () => {
       (control) =>
         ![
           'no_program',
+          'listed_programs',
           'network_public',
           'overlay_network',
           'published_ports',

@@ -5,7 +5,7 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { appletPaths, baseRootfs } from '../../executors/docker/image/base-rootfs.ts';
 import { findBusybox } from '../../executors/docker/image/busybox.host.ts';
-import { parseProgram } from '../../executors/docker/image/elf.ts';
+import { parseProgram } from '../../executors/shim/elf.ts';
 import { labelInstruction, parseImageName, parseLabel } from '../../executors/docker/image/image-name.ts';
 import { parseImportAnswer } from '../../executors/docker/image/import-answer.ts';
 import { checkRootfs } from '../../executors/docker/image/rootfs-file.host.ts';

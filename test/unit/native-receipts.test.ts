@@ -85,7 +85,7 @@ describe('what the shim reports', () => {
     probes: [],
     digest: (bytes) => bytes.byteLength,
     processLimitByRlimit: true,
-    mounts: () => ({ table: [], propagation: [], writable: [], stage: [], tmp_size: null }),
+    mounts: () => ({ table: [], propagation: [], writable: [], executable: [], stage: [], tmp_size: null }),
     ...more,
   });
   const valueOf = (facts: readonly (readonly [string, string])[], id: string): unknown => receiptsAtGate(input(facts)).find((one) => one.id === id)?.value;

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { errnoOf, messageOf, ProofrunError } from '../../../src/core/errors.ts';
-import { parseProgram } from './elf.ts';
+import { parseProgram } from '../../shim/elf.ts';
 
 /** Where distributions install it. */
 const PLACES: readonly string[] = ['/bin/busybox', '/usr/bin/busybox', '/sbin/busybox', '/usr/sbin/busybox'];
