@@ -12,7 +12,7 @@ import { CLONE, PROBE, RIGHT, type InnerSetting, type OuterOperation, type Probe
 import { buildFilter, isSeccompArch, SECCOMP_PROBES, SYSCALLS } from '../shim/seccomp/index.ts';
 import type { HostFacts } from './facts.host.ts';
 import { formatMount } from './mountinfo.ts';
-import { placesOf, planRoot, type RootPlan } from './root-plan.ts';
+import { AGENT_CLIENT, placesOf, planRoot, type RootPlan } from './root-plan.ts';
 
 /** Values that are random or made for one launch. */
 export interface LaunchNames {
@@ -329,7 +329,7 @@ function lowerLimits(lowering: Lowering, request: LaunchRequest, facts: HostFact
 /** After the root is built: the job's socket lies in its own /tmp. */
 function agentOperation(agent: NonNullable<LaunchRequest['agent']>, facts: HostFacts, base: string): OuterOperation {
   const { uid, gid } = facts.job;
-  return { op: 'agent', guest: `${placesOf(base).root}${dirname(agent.guestSocket)}`, host: agent.hostDirectory, uid, gid };
+  return { op: 'agent', guest: `${placesOf(base).root}${dirname(agent.guestSocket)}`, host: agent.hostDirectory, client: AGENT_CLIENT, uid, gid };
 }
 
 /** Lowers a plan to what outer and inner do and to what has to be read back. Pure: names and facts come in as data. */

@@ -29,6 +29,9 @@ type Target =
   | { readonly kind: 'view'; readonly path: string; readonly base: string }
   | { readonly kind: 'direct'; readonly path: string; readonly source: string; readonly directory: boolean };
 
+/** The client of AgentCtl in a sandbox that has it: the shim's own file, read-only. */
+export const AGENT_CLIENT = '/.proofrun/agentctl';
+
 const LONGEST_NAMED_LAYER = 255;
 const within = (path: string, root: string): boolean => path === root || root === '/' || path.startsWith(`${root}/`);
 const depth = (path: string): number => path.split('/').length;
@@ -191,6 +194,15 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
     const parent = targets.find((one) => one.path === dirname(path));
     if (parent?.kind === 'tree' && !parent.bind) continue; // in its mask
     operations.push({ op: 'file', path: `${places.root}${path}`, mode: 0o644, text });
+  }
+
+  if (request.agent !== undefined) {
+    directory(`${places.root}${dirname(AGENT_CLIENT)}`);
+    operations.push(
+      { op: 'file', path: `${places.root}${AGENT_CLIENT}`, mode: 0o644, text: '' },
+      { op: 'bind', source: facts.shim, target: `${places.root}${AGENT_CLIENT}`, flags: MOUNT.readonly },
+    );
+    table.push(formatMount(AGENT_CLIENT, typeOf(facts.shim, facts), ['ro', 'nosuid', 'nodev']));
   }
 
   // Places that bubblewrap mounts on, and links that programs expect.

@@ -39,7 +39,7 @@ export type OuterOperation =
     }
   | { readonly op: 'bind'; readonly source: string; readonly target: string; readonly flags: number }
   | { readonly op: 'tmpfs'; readonly target: string; readonly mode: number; readonly bytes: number; readonly uid: number; readonly gid: number }
-  | { readonly op: 'agent'; readonly guest: string; readonly host: string; readonly uid: number; readonly gid: number }
+  | { readonly op: 'agent'; readonly guest: string; readonly host: string; readonly client: string; readonly uid: number; readonly gid: number }
   | { readonly op: 'loopback' }
   /** Gives an address to lo. */
   | { readonly op: 'address'; readonly address: string; readonly prefix: number }
@@ -168,7 +168,7 @@ export function encodeOperation(one: OuterOperation): Buffer {
     case 'tmpfs':
       return frame('t', one.target, one.mode, one.bytes, one.uid, one.gid);
     case 'agent':
-      return frame('g', one.guest, one.host, one.uid, one.gid);
+      return frame('g', one.guest, one.host, one.client, one.uid, one.gid);
     case 'loopback':
       return frame('n');
     case 'address':
@@ -241,8 +241,7 @@ export type AgentFrame =
   | { readonly say: 'opened'; readonly connection: number; readonly side: 'guest' | 'host' }
   | { readonly say: 'data'; readonly connection: number; readonly bytes: Buffer }
   | { readonly say: 'closed'; readonly connection: number }
-  | { readonly say: 'refused'; readonly uid: number }
-  | { readonly say: 'listening' };
+  | { readonly say: 'refused'; readonly uid: number };
 
 /** Throws ERR_SHIM_PROTOCOL. */
 export function parseAgentFrame(bytes: Buffer): AgentFrame {
@@ -257,11 +256,14 @@ export function parseAgentFrame(bytes: Buffer): AgentFrame {
       return { say: 'closed', connection: cursor.number() };
     case 'r':
       return { say: 'refused', uid: cursor.number() };
-    case 'l':
-      return { say: 'listening' };
     default:
       throw broken(`a frame of AgentCtl of unknown type ${JSON.stringify(type)}`);
   }
+}
+
+/** From now on whoever connects is answered. */
+export function encodeAgentBegin(): Buffer {
+  return frame('b');
 }
 
 export function encodeAgentData(connection: number, text: string): Buffer {
