@@ -174,7 +174,8 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
         if (staged === undefined) break;
         // A redirect of the new layer's would lead past the one below it when the two become one.
         const follow = staged.base === undefined || !facts.asRoot ? 0 : MOUNT.follow;
-        overlay(target.path, lowersOf(staged.root, staged.base), staged.upper, staged.work, userxattr | follow);
+        const index = facts.asRoot ? MOUNT.index : 0;
+        overlay(target.path, lowersOf(staged.root, staged.base), staged.upper, staged.work, userxattr | follow | index);
         break;
       }
       case 'view':

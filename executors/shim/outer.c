@@ -292,6 +292,7 @@ static int start(struct cursor *cursor) {
   close_handles();
   fail_control = -1;
   int code = relay_run(&pipes, child);
+  links_settle();
   agent_wait();
   return code;
 }

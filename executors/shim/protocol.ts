@@ -6,7 +6,7 @@ export const PROTOCOL_VERSION = 1;
 export const MAX_FRAME_BYTES = 8 << 20;
 
 /** Flags of a mount operation. */
-export const MOUNT = { readonly: 1, recursive: 2, noexec: 4, userxattr: 8, optional: 16, follow: 32 } as const;
+export const MOUNT = { readonly: 1, recursive: 2, noexec: 4, userxattr: 8, optional: 16, follow: 32, index: 64 } as const;
 /** What the command's process gives up; bits of the `rights` setting. */
 export const RIGHT = { noNewPrivs: 1, dropCapabilities: 2, keyring: 4, closeDescriptors: 8, nonDumpable: 16 } as const;
 /** Kinds of probe. */

@@ -82,6 +82,8 @@ enum {
 #define MOUNT_OPTIONAL 16u
 /* An overlay follows redirects of its lower layers and makes none. */
 #define MOUNT_FOLLOW 32u
+/* An overlay keeps files with several names together: links.c. */
+#define MOUNT_INDEX 64u
 
 /* Frames to inner: its configuration, then commands. */
 enum {
@@ -222,6 +224,10 @@ __attribute__((noreturn)) void command_process(struct command *command, int cont
 /* probe.c */
 int run_probe(const struct probe_entry *probe, char *attempt, size_t room);
 void remove_stage_probes(const struct command *command);
+
+/* links.c: of an overlay that was mounted with MOUNT_INDEX, and after the job what its index knows and its upper directory doesn't. */
+void links_of(const char *target, const char *upper, const char *work);
+void links_settle(void);
 
 /* agent.c */
 void agent_listen(const char *guest_directory, const char *host_directory, const char *client, uid_t uid, gid_t gid);
