@@ -169,10 +169,7 @@ interface Vanished {
 }
 
 /** What makes a file of the tree and one of the layer the same: its identity where the overlay recorded it, else its content. */
-const SAME_FILE: readonly ((facts: LayerFacts) => string | undefined)[] = [
-  (facts) => facts.identity,
-  (facts) => (facts.size > 0 ? facts.sha256 : undefined),
-];
+const SAME_FILE: readonly ((facts: LayerFacts) => string | undefined)[] = [(facts) => facts.identity, (facts) => (facts.size > 0 ? facts.sha256 : undefined)];
 
 /** Pairs each added file with a deleted one that is the same: by identity, then by content; the same name first, else the first in order. */
 function joinRenames(drafts: readonly Draft[]): Draft[] {
