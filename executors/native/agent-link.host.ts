@@ -1,20 +1,16 @@
 import type { Duplex } from 'node:stream';
 import type { AgentLink, AgentListener } from '../../src/executor/executor.ts';
-import { encodeAgentClose, encodeAgentData, FrameSplitter, parseAgentFrame, type AgentFrame } from '../shim/protocol.ts';
+import { encodeAgentBegin, encodeAgentClose, encodeAgentData, FrameSplitter, parseAgentFrame, type AgentFrame } from '../shim/protocol.ts';
 
-/** Where a sandbox has the socket of AgentCtl; the client lies beside it. */
+/** Where a sandbox has the socket of AgentCtl; a link beside it leads to the client. */
 export const AGENT_SOCKET = '/tmp/.proofrun/agentctl.sock';
 
-/** Frames that may wait for a listener: what comes before the gate is open. */
-const MOST_WAITING = 256;
-
-/** The guard's end of AgentCtl (executors/shim/agent.c). A channel that breaks is closed, and the run goes on without. */
+/** The shim's end of AgentCtl (executors/shim/agent.c). A channel that breaks is closed, and the run goes on without. */
 export class NativeAgentLink implements AgentLink {
-  /** Resolves when the guard's process is gone, and with it its hold on the sandbox's mounts. */
+  /** Resolves when no process of the shim's holds it any more, and with it the sandbox's mounts. */
   readonly gone: Promise<void>;
   private readonly channel: Duplex;
   private readonly splitter = new FrameSplitter();
-  private readonly waiting: AgentFrame[] = [];
   private listener: AgentListener | undefined;
 
   constructor(channel: Duplex) {
@@ -30,7 +26,7 @@ export class NativeAgentLink implements AgentLink {
 
   attach(listener: AgentListener): void {
     this.listener = listener;
-    for (const frame of this.waiting.splice(0)) this.tell(listener, frame);
+    if (this.channel.writable) this.channel.write(encodeAgentBegin());
   }
 
   send(connection: number, text: string): void {
@@ -41,7 +37,7 @@ export class NativeAgentLink implements AgentLink {
     if (this.channel.writable) this.channel.write(encodeAgentClose(connection));
   }
 
-  /** Lets the guard go. */
+  /** Lets the guard go, if there is one. */
   end(): void {
     this.channel.resume();
     this.channel.end();
@@ -50,9 +46,8 @@ export class NativeAgentLink implements AgentLink {
   private hear(chunk: Buffer): void {
     try {
       for (const bytes of this.splitter.push(chunk)) {
-        const frame = parseAgentFrame(bytes);
-        if (this.listener !== undefined) this.tell(this.listener, frame);
-        else if (this.waiting.push(frame) > MOST_WAITING) throw new Error('too much before the gate');
+        if (this.listener === undefined) throw new Error('nobody was to be answered yet');
+        this.tell(this.listener, parseAgentFrame(bytes));
       }
     } catch {
       this.channel.destroy();
@@ -73,7 +68,6 @@ export class NativeAgentLink implements AgentLink {
       case 'refused':
         listener.refused(frame.uid);
         break;
-      case 'listening':
     }
   }
 }

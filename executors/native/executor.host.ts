@@ -72,7 +72,7 @@ async function launch(request: LaunchRequest, options: NativeExecutorOptions, be
   const bubblewrap = findBubblewrap();
   if (bubblewrap === undefined) throw new ProofrunError('ERR_LAUNCH', { message: 'bubblewrap is not installed', hint: 'apt-get install bubblewrap' });
   const { child, control, agent, group, joined, survey } = await beginning.started;
-  const facts = gatherFacts({ request, bubblewrap, shim: locateShim(options.shim), survey });
+  const facts = gatherFacts({ request, bubblewrap, shim: realpathSync(locateShim(options.shim)), survey });
   refuseMounts(request, facts);
   refuseShares(request, facts);
   const nonce = randomBytes(12).toString('hex');

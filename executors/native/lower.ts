@@ -13,7 +13,7 @@ import { isSeccompArch, SECCOMP_PROBES, SYSCALLS } from '../shim/seccomp/index.t
 import { lowerPrograms, type ProgramLimit } from '../shim/programs.ts';
 import type { HostFacts } from './facts.host.ts';
 import { formatMount } from './mountinfo.ts';
-import { placesOf, planRoot, UNLISTED, type RootPlan } from './root-plan.ts';
+import { AGENT_CLIENT, placesOf, planRoot, UNLISTED, type RootPlan } from './root-plan.ts';
 
 /** Values that are random or made for one launch. */
 export interface LaunchNames {
@@ -340,7 +340,7 @@ function programLimit(kind: EffectivePermissions['subprocess']['kind'], { progra
 /** After the root is built: the job's socket lies in its own /tmp. */
 function agentOperation(agent: NonNullable<LaunchRequest['agent']>, facts: HostFacts, base: string): OuterOperation {
   const { uid, gid } = facts.job;
-  return { op: 'agent', guest: `${placesOf(base).root}${dirname(agent.guestSocket)}`, host: agent.hostDirectory, uid, gid };
+  return { op: 'agent', guest: `${placesOf(base).root}${dirname(agent.guestSocket)}`, host: agent.hostDirectory, client: AGENT_CLIENT, uid, gid };
 }
 
 /** Lowers a plan to what outer and inner do and to what has to be read back. Pure: names and facts come in as data. */

@@ -31,6 +31,9 @@ type Target =
 
 /** A file that may be executed as far as its mode and its mount go: only the list of programs refuses it. Without the list it is ENOEXEC. */
 export const UNLISTED = '/.unlisted';
+/** The client of AgentCtl in a sandbox that has it: the shim's own file, read-only. */
+export const AGENT_CLIENT = '/.proofrun/agentctl';
+
 const LONGEST_NAMED_LAYER = 255;
 const within = (path: string, root: string): boolean => path === root || root === '/' || path.startsWith(`${root}/`);
 const depth = (path: string): number => path.split('/').length;
@@ -183,7 +186,8 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
         if (staged === undefined) break;
         // A redirect of the new layer's would lead past the one below it when the two become one.
         const follow = staged.base === undefined || !facts.asRoot ? 0 : MOUNT.follow;
-        overlay(target.path, lowersOf(staged.root, staged.base), staged.upper, staged.work, userxattr | follow);
+        const index = facts.asRoot ? MOUNT.index : 0;
+        overlay(target.path, lowersOf(staged.root, staged.base), staged.upper, staged.work, userxattr | follow | index);
         break;
       }
       case 'view':
@@ -203,6 +207,15 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
     const parent = targets.find((one) => one.path === dirname(path));
     if (parent?.kind === 'tree' && !parent.bind) continue; // in its mask
     operations.push({ op: 'file', path: `${places.root}${path}`, mode: 0o644, text });
+  }
+
+  if (request.agent !== undefined) {
+    directory(`${places.root}${dirname(AGENT_CLIENT)}`);
+    operations.push(
+      { op: 'file', path: `${places.root}${AGENT_CLIENT}`, mode: 0o644, text: '' },
+      { op: 'bind', source: facts.shim, target: `${places.root}${AGENT_CLIENT}`, flags: MOUNT.readonly },
+    );
+    table.push(formatMount(AGENT_CLIENT, typeOf(facts.shim, facts), ['ro', 'nosuid', 'nodev']));
   }
 
   // Places that bubblewrap mounts on, and links that programs expect.

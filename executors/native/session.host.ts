@@ -313,8 +313,7 @@ export class NativeSession implements Session {
   private statusReceipts(): readonly Receipt[] {
     let pid = this.launch.child.pid;
     for (let level = 0; level < 3 && pid !== undefined; level++) {
-      const guard = Number(this.facts.get('agent.pid')?.bytes.toString('latin1'));
-      const children = childrenOf(pid).filter((child) => level > 0 || child !== guard);
+      const children = childrenOf(pid);
       // The process that dials published ports stands beside the sandbox.
       if (level === 0) this.hostPids.push(...children.slice(0, -1));
       pid = level === 0 || children.length === 1 ? children.at(-1) : undefined;
@@ -353,7 +352,7 @@ export class NativeSession implements Session {
   }
 
   private async endTree(drain = true): Promise<void> {
-    // Outer waits for the guard, which ends with its channel.
+    // Outer waits for the guard of AgentCtl, which ends with its channel.
     this.launch.agent?.end();
     const { child, control } = this.launch;
     const alive = child.exitCode === null && child.signalCode === null;

@@ -1,14 +1,15 @@
 /*
  * AgentCtl, the shim's part. Outer makes two listening sockets: one in the job's own /tmp, one in a directory of the host
- * that only the owner can enter. A process of its own (the guard) keeps both descriptors and carries bytes between the
- * connections and the host process, over descriptor 5. It reads nothing of what the guest says: it only bounds how much
- * and how fast, so that a guest that floods or stalls holds up itself. Peers of the host socket have to be of the owner's
- * uid (SO_PEERCRED, unix(7)).
+ * that only the owner can enter. The first connection starts a process of its own (the guard), which takes both descriptors
+ * and carries bytes between the connections and the host process, over descriptor 5; a run in which nobody connects has no
+ * such process. The guard reads nothing of what the guest says: it only bounds how much and how fast, so that a guest that
+ * floods or stalls holds up itself. Peers of the host socket have to be of the owner's uid (SO_PEERCRED, unix(7)).
  *
  * Frames as on the control channel (shim.h). To the host:
  *   'o' u64 connection, u64 side (0 guest, 1 host)     'd' u64 connection, bytes     'c' u64 connection: it is over
- *   'r' u64 uid: a peer of another uid was refused     'l' both sockets listen
- * From the host: 'd' u64 connection, bytes             'c' u64 connection: close when everything is sent
+ *   'r' u64 uid: a peer of another uid was refused
+ * From the host: 'b' first, before which nobody is answered
+ *   'd' u64 connection, bytes                          'c' u64 connection: close when everything is sent
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -74,26 +75,13 @@ static int listen_in(const char *directory, const char *name, mode_t mode, uid_t
   return fd;
 }
 
-/* The client is this program under another name. A /tmp that is too small for it has none. */
-static void put_client(const char *directory, uid_t uid, gid_t gid) {
-  char path[4096];
-  if (snprintf(path, sizeof path, "%s/" CLIENT, directory) >= (int)sizeof path) return;
-  int from = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-  int to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0755);
-  int whole = from >= 0 && to >= 0;
-  static char chunk[1 << 16];
-  for (ssize_t got; whole && (got = read(from, chunk, sizeof chunk)) != 0;) whole = got > 0 && write(to, chunk, (size_t)got) == got;
-  if (whole) whole = fchmod(to, 0755) == 0 && ((uid == geteuid() && gid == getegid()) || fchown(to, uid, gid) == 0);
-  if (from >= 0) close(from);
-  if (to >= 0) close(to);
-  if (!whole) unlink(path);
-}
-
-void agent_listen(const char *guest_directory, const char *host_directory, uid_t uid, gid_t gid) {
+void agent_listen(const char *guest_directory, const char *host_directory, const char *client, uid_t uid, gid_t gid) {
   if (mkdir(guest_directory, 0755) != 0) fail("mkdir", guest_directory);
   agent_guest = listen_in(guest_directory, GUEST_SOCKET, 0600, uid, gid);
   agent_host = listen_in(host_directory, HOST_SOCKET, 0600, geteuid(), getegid());
-  put_client(guest_directory, uid, gid);
+  char path[4096];
+  if (snprintf(path, sizeof path, "%s/" CLIENT, guest_directory) >= (int)sizeof path) fail_with("symlink", guest_directory, ENAMETOOLONG);
+  if (symlink(client, path) != 0) fail("symlink", path);
   if ((uid != geteuid() || gid != getegid()) && chown(guest_directory, uid, gid) != 0) fail("chown", guest_directory);
   if (chmod(guest_directory, 0755) != 0) fail("chmod", guest_directory);
 }
@@ -198,7 +186,6 @@ __attribute__((noreturn)) static void guard(void) {
   for (int i = 0; i < MOST; i++) peers[i].fd = -1;
   signal(SIGPIPE, SIG_IGN);
   budget_at = now_ms();
-  say_simple(FD_AGENT, 'l');
   for (;;) {
     int64_t now = now_ms();
     budget += (now - budget_at) * GUEST_RATE / 1000;
@@ -231,32 +218,71 @@ __attribute__((noreturn)) static void guard(void) {
 }
 
 static pid_t agent_guard;
+static int agent_begun;
+
+static void forget(void) {
+  if (agent_guest < 0) return;
+  close(agent_guest);
+  close(agent_host);
+  close(FD_AGENT);
+  agent_guest = agent_host = -1;
+}
+
+/* Without a process for it the connections that wait are turned away; the next one tries again. */
+static void turn_away(void) {
+  const int listeners[] = {agent_guest, agent_host};
+  for (int i = 0; i < 2; i++) {
+    for (int fd; (fd = accept4(listeners[i], NULL, NULL, SOCK_CLOEXEC)) >= 0;) close(fd);
+  }
+}
 
 /* The guard ends with descriptor 5, which the kernel closes when the host process dies, however it dies. */
-void agent_start(void) {
-  if (agent_guest < 0) return;
-  agent_guard = fork();
-  if (agent_guard < 0) fail("fork", "agent");
-  if (agent_guard == 0) {
+static void start_guard(void) {
+  pid_t pid = fork();
+  if (pid < 0) {
+    turn_away(); /* the job has used up its processes, this one's group among them */
+    return;
+  }
+  if (pid == 0) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || setsid() < 0) _exit(1);
-    int guest = fcntl(agent_guest, F_DUPFD_CLOEXEC, 64), host = fcntl(agent_host, F_DUPFD_CLOEXEC, 64);
-    if (guest < 0 || host < 0 || dup2(guest, 6) < 0 || dup2(host, 7) < 0) _exit(1);
+    int channel = fcntl(FD_AGENT, F_DUPFD_CLOEXEC, 64), guest = fcntl(agent_guest, F_DUPFD_CLOEXEC, 64), host = fcntl(agent_host, F_DUPFD_CLOEXEC, 64);
+    if (channel < 0 || guest < 0 || host < 0 || dup2(channel, FD_AGENT) < 0 || dup2(guest, 6) < 0 || dup2(host, 7) < 0) _exit(1);
     for (int fd = 0; fd < FD_AGENT; fd++) close(fd);
     if (syscall(SYS_close_range, 8u, ~0u, 0u) != 0) _exit(1);
     agent_guest = 6;
     agent_host = 7;
     guard();
   }
-  char text[32];
-  snprintf(text, sizeof text, "%d", (int)agent_guard);
-  say_fact_text(FD_CONTROL, "agent.pid", "fork(2) of outer", text);
-  close(agent_guest);
-  close(agent_host);
-  close(FD_AGENT);
+  agent_guard = pid;
+  forget();
+}
+
+void agent_poll(struct pollfd polled[3]) {
+  polled[0] = (struct pollfd){agent_guest < 0 ? -1 : FD_AGENT, POLLIN, 0};
+  polled[1] = (struct pollfd){agent_begun ? agent_guest : -1, POLLIN, 0};
+  polled[2] = (struct pollfd){agent_begun ? agent_host : -1, POLLIN, 0};
+}
+
+void agent_move(const struct pollfd polled[3]) {
+  if (agent_guest < 0) return;
+  if (polled[0].fd >= 0 && polled[0].revents != 0) {
+    struct frame frame;
+    if (!frame_read(FD_AGENT, &frame)) {
+      forget(); /* the host is gone, or has had enough */
+      return;
+    }
+    agent_begun = 1;
+  }
+  if ((polled[1].fd >= 0 && polled[1].revents != 0) || (polled[2].fd >= 0 && polled[2].revents != 0)) start_guard();
 }
 
 /* The host lets the guard go when it has answered everybody. Nobody else would reap it. */
 void agent_wait(void) {
+  struct pollfd polled[3];
+  agent_poll(polled);
+  /* What the command said last may wait still. */
+  if (agent_begun && poll(polled + 1, 2, 0) > 0) agent_move(polled);
+  forget();
   int status;
   while (agent_guard > 0 && waitpid(agent_guard, &status, 0) < 0 && errno == EINTR) continue;
 }

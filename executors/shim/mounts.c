@@ -63,6 +63,8 @@ void make_overlay(const char *target, unsigned flags, const char *upper, const c
   }
   /* As root a directory of the lower layer can be renamed: the layer says where it was. A kernel that can't do so says EXDEV then. */
   if (upper[0] != 0 && !(flags & MOUNT_USERXATTR)) (void)set_string(fs, "redirect_dir", "on");
+  /* A filesystem without file handles does without: then a written name is a file of its own. */
+  if ((flags & MOUNT_INDEX) && set_string(fs, "index", "on") == 0) links_of(target, upper, work);
   if ((flags & MOUNT_USERXATTR) && syscall(NR_FSCONFIG, fs, SET_FLAG, "userxattr", NULL, 0) != 0) fail("fsconfig userxattr", target);
   if ((flags & MOUNT_FOLLOW) && set_string(fs, "redirect_dir", "follow") != 0) fail("fsconfig redirect_dir", target);
   if (syscall(NR_FSCONFIG, fs, CMD_CREATE, NULL, NULL, 0) != 0) fail("mount overlay", target);

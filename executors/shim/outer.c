@@ -197,9 +197,9 @@ static void operate(const struct frame *frame) {
       break;
     }
     case OP_AGENT: {
-      const char *guest = take_string(&cursor), *host = take_string(&cursor);
+      const char *guest = take_string(&cursor), *host = take_string(&cursor), *client = take_string(&cursor);
       uid_t uid = (uid_t)take_number(&cursor);
-      agent_listen(guest, host, uid, (gid_t)take_number(&cursor));
+      agent_listen(guest, host, client, uid, (gid_t)take_number(&cursor));
       break;
     }
     case OP_LOOPBACK: loopback_up(); break;
@@ -263,7 +263,6 @@ static int start(struct cursor *cursor) {
   char **argv = take_strings(cursor);
   if (argv[0] == NULL || argv[0][0] != '/') fail_with("execve", "bubblewrap needs an absolute path", EINVAL);
   struct relay_pipes pipes;
-  agent_start();
   int shim = sealed_self();
   relay_open(&pipes, terminal);
   pid_t child = fork();
@@ -293,6 +292,7 @@ static int start(struct cursor *cursor) {
   close_handles();
   fail_control = -1;
   int code = relay_run(&pipes, child);
+  links_settle();
   agent_wait();
   return code;
 }

@@ -6,7 +6,7 @@ export const PROTOCOL_VERSION = 1;
 export const MAX_FRAME_BYTES = 8 << 20;
 
 /** Flags of a mount operation. */
-export const MOUNT = { readonly: 1, recursive: 2, noexec: 4, userxattr: 8, optional: 16, follow: 32 } as const;
+export const MOUNT = { readonly: 1, recursive: 2, noexec: 4, userxattr: 8, optional: 16, follow: 32, index: 64 } as const;
 /** What the command's process gives up; bits of the `rights` setting. */
 export const RIGHT = { noNewPrivs: 1, dropCapabilities: 2, keyring: 4, closeDescriptors: 8, nonDumpable: 16 } as const;
 /** Kinds of probe. */
@@ -47,7 +47,7 @@ export type OuterOperation =
       readonly gid: number;
       readonly flags: number;
     }
-  | { readonly op: 'agent'; readonly guest: string; readonly host: string; readonly uid: number; readonly gid: number }
+  | { readonly op: 'agent'; readonly guest: string; readonly host: string; readonly client: string; readonly uid: number; readonly gid: number }
   | { readonly op: 'loopback' }
   /** Gives an address to lo. */
   | { readonly op: 'address'; readonly address: string; readonly prefix: number }
@@ -187,7 +187,7 @@ export function encodeOperation(one: OuterOperation): Buffer {
     case 'tmpfs':
       return frame('t', one.target, one.mode, one.bytes, one.uid, one.gid, one.flags);
     case 'agent':
-      return frame('g', one.guest, one.host, one.uid, one.gid);
+      return frame('g', one.guest, one.host, one.client, one.uid, one.gid);
     case 'loopback':
       return frame('n');
     case 'address':
@@ -266,8 +266,7 @@ export type AgentFrame =
   | { readonly say: 'opened'; readonly connection: number; readonly side: 'guest' | 'host' }
   | { readonly say: 'data'; readonly connection: number; readonly bytes: Buffer }
   | { readonly say: 'closed'; readonly connection: number }
-  | { readonly say: 'refused'; readonly uid: number }
-  | { readonly say: 'listening' };
+  | { readonly say: 'refused'; readonly uid: number };
 
 /** Throws ERR_SHIM_PROTOCOL. */
 export function parseAgentFrame(bytes: Buffer): AgentFrame {
@@ -282,11 +281,14 @@ export function parseAgentFrame(bytes: Buffer): AgentFrame {
       return { say: 'closed', connection: cursor.number() };
     case 'r':
       return { say: 'refused', uid: cursor.number() };
-    case 'l':
-      return { say: 'listening' };
     default:
       throw broken(`a frame of AgentCtl of unknown type ${JSON.stringify(type)}`);
   }
+}
+
+/** From now on whoever connects is answered. */
+export function encodeAgentBegin(): Buffer {
+  return frame('b');
 }
 
 export function encodeAgentData(connection: number, text: string): Buffer {

@@ -165,11 +165,12 @@ static int relay_pipes(struct relay_pipes *pipes, pid_t child, int signals) {
   nonblocking(2);
   int status = 0, dead = 0;
   while (!dead || lanes[1].from >= 0 || lanes[2].from >= 0 || lanes[1].start < lanes[1].end || lanes[2].start < lanes[2].end) {
-    struct pollfd polled[7] = {{signals, POLLIN, 0}};
+    struct pollfd polled[10] = {{signals, POLLIN, 0}};
     for (int i = 0; i < 3; i++) lane_poll(&lanes[i], &polled[1 + 2 * i], &polled[2 + 2 * i]);
     /* A command that has closed its input ends the reading of ours. */
     if (polled[2].fd < 0 && lanes[0].to >= 0) polled[2] = (struct pollfd){lanes[0].to, 0, 0};
-    if (poll(polled, 7, -1) < 0 && errno != EINTR) fail("poll", "relay");
+    agent_poll(&polled[7]);
+    if (poll(polled, 10, -1) < 0 && errno != EINTR) fail("poll", "relay");
     struct signalfd_siginfo info;
     while (read(signals, &info, sizeof info) > 0) continue;
     if (!dead) dead = reap(child, &status);
@@ -179,6 +180,7 @@ static int relay_pipes(struct relay_pipes *pipes, pid_t child, int signals) {
       close_side(&lanes[0].to);
     }
     for (int i = dead ? 1 : 0; i < 3; i++) lane_move(&lanes[i], polled[1 + 2 * i].revents, polled[2 + 2 * i].revents);
+    agent_move(&polled[7]);
   }
   return status;
 }
@@ -196,10 +198,11 @@ static int relay_terminal(struct relay_pipes *pipes, pid_t child, int signals) {
   if (master_in < 0) fail("fcntl F_DUPFD_CLOEXEC", "pty");
   struct lane in = lane_of(0, master_in), out = lane_of(master, 1);
   while (!dead || (out.from >= 0) || out.start < out.end) {
-    struct pollfd polled[6] = {{signals, POLLIN, 0}, {pipes->handover, POLLIN, 0}};
+    struct pollfd polled[9] = {{signals, POLLIN, 0}, {pipes->handover, POLLIN, 0}};
     lane_poll(&in, &polled[2], &polled[3]);
     lane_poll(&out, &polled[4], &polled[5]);
-    if (poll(polled, 6, -1) < 0 && errno != EINTR) fail("poll", "relay");
+    agent_poll(&polled[6]);
+    if (poll(polled, 9, -1) < 0 && errno != EINTR) fail("poll", "relay");
     struct signalfd_siginfo info;
     while (read(signals, &info, sizeof info) > 0) {
       if (info.ssi_signo == SIGWINCH) copy_size(master);
@@ -216,6 +219,7 @@ static int relay_terminal(struct relay_pipes *pipes, pid_t child, int signals) {
     if (dead) in.from = -1;
     lane_move(&in, polled[2].revents, polled[3].revents);
     lane_move(&out, polled[4].revents, polled[5].revents);
+    agent_move(&polled[6]);
   }
   /* Input that nobody read, answers to escape sequences among it, must not reach the caller's shell. */
   tcflush(0, TCIFLUSH);

@@ -7,7 +7,7 @@
  * Nothing is decided here: equal pairs are written as well, wherever the layer has an entry.
  *
  * stdout, little endian:
- *   "PRSCAN1\0", then records
+ *   "PRSCAN2\0", then records
  *   'D' u16 length, name     the following entries lie in this directory       'U'   back to its parent
  *   'E' u16 length, name, u8 bits (1 before, 2 after, 4 content comes from `source`), [u32 length, source path]
  *       [before facts] [after facts]
@@ -15,7 +15,10 @@
  *       without it is incomplete
  *   facts: u8 type (d_type), u8 flags, u32 mode, u32 uid, u32 gid, u32 nlink, u32 rdev major, u32 rdev minor, u64 dev,
  *          u64 ino, u64 size, u64 blocks (512 bytes), i64 mtime s, u32 ns, i64 ctime s, u32 ns, u64 lines, 32 bytes
- *          sha256 (zeros unless flag 1), u32 length, symlink target, u16 count, {u16 length, name, u32 length, value}
+ *          sha256 (zeros unless flag 1), u32 length, symlink target, u16 count, {u16 length, name, u32 length, value},
+ *          u8 length, identity: the file handle (name_to_handle_at(2)) of a file of the tree that goes away or came with a moved
+ *          directory, and for an entry of the layer that of the file that it was copied up from; only with trusted markers,
+ *          since an overlay of an ordinary user's records none
  *   flags: 1 hashed, 2 NUL in the first 8000 bytes, 4 last line has no newline, 8 changed while it was read,
  *          16 larger than the hash limit, 32 not readable, 64 too deep: what lies below was not read,
  *          128 another filesystem is mounted here: not entered
@@ -51,6 +54,9 @@
 #define MAX_DEPTH 2600
 #define MAX_PATH_BYTES 32768
 
+/* MAX_HANDLE_SZ of the kernel, and the type of the handle. */
+#define IDENTITY_ROOM (1 + 128)
+
 struct facts {
   struct stat st;
   unsigned flags;
@@ -60,6 +66,8 @@ struct facts {
   char *xattrs; /* encoded, owned */
   size_t xattrs_length;
   uint16_t xattr_count;
+  unsigned char identity[IDENTITY_ROOM];
+  uint8_t identity_length;
 };
 
 /* What an overlay wrote about an entry of its upper layer. */
@@ -104,6 +112,29 @@ static void encode_xattr(struct bytes *list, const char *name, const char *value
   bytes_add(list, value, length);
 }
 
+static void identify(int parent, const char *name, struct facts *f) {
+  union {
+    struct file_handle head;
+    char room[sizeof(struct file_handle) + IDENTITY_ROOM - 1];
+  } handle;
+  int mount;
+  handle.head.handle_bytes = IDENTITY_ROOM - 1;
+  if (!scan_trusted || parent < 0 || !S_ISREG(f->st.st_mode)) return;
+  if (name_to_handle_at(parent, name, &handle.head, &mount, 0) != 0 || handle.head.handle_type < 0 || handle.head.handle_type > 255) return;
+  f->identity[0] = (unsigned char)handle.head.handle_type;
+  memcpy(f->identity + 1, handle.head.f_handle, handle.head.handle_bytes);
+  f->identity_length = (uint8_t)(1 + handle.head.handle_bytes);
+}
+
+/* The kernel's struct ovl_fb: version, magic, length, flags, type, uuid of the filesystem, handle. Empty: it could make no handle. */
+static void take_origin(struct facts *f, const unsigned char *value, size_t length) {
+  enum { MAGIC = 0xfb, TYPE = 4, HANDLE = 21 };
+  if (length <= HANDLE || value[1] != MAGIC || length - HANDLE > IDENTITY_ROOM - 1) return;
+  f->identity[0] = value[TYPE];
+  memcpy(f->identity + 1, value + HANDLE, length - HANDLE);
+  f->identity_length = (uint8_t)(1 + length - HANDLE);
+}
+
 /* `fd` is open on the entry itself, or -1: then it is reached as `name` beneath `parent`. */
 static void read_xattrs(int fd, int parent, const char *name, struct facts *f, struct marks *m) {
   static char names[XATTR_ROOM], value[XATTR_ROOM + 1];
@@ -143,6 +174,7 @@ static void read_xattrs(int fd, int parent, const char *name, struct facts *f, s
     if (strcmp(which, "opaque") == 0) m->opaque = got > 0 && value[0] == 'x' ? 'x' : 'y';
     else if (strcmp(which, "whiteout") == 0) m->whiteout = 1;
     else if (strcmp(which, "metacopy") == 0) m->metacopy = 1;
+    else if (strcmp(which, "origin") == 0 && scan_trusted) take_origin(f, (const unsigned char *)value, (size_t)got);
     else if (strcmp(which, "redirect") == 0) {
       free(m->redirect);
       m->redirect = strdup(value);
@@ -282,6 +314,8 @@ static void put_facts(const struct facts *f) {
   sink_put(&scan_out, f->target, f->target_length);
   sink_u16(&scan_out, f->xattr_count);
   sink_put(&scan_out, f->xattrs, f->xattrs_length);
+  sink_u8(&scan_out, f->identity_length);
+  sink_put(&scan_out, f->identity, f->identity_length);
 }
 
 static void put_name(char tag, const char *name) {
@@ -392,6 +426,7 @@ static void upper_entry(struct side at, const char *name, int depth, int plain, 
   if (absent) {
     if (has_before) {
       if (child.here >= 0 && too_deep(name, depth)) before.flags |= FACT_TOO_DEEP;
+      identify(at.here, name, &before);
       put_entry(name, &before, NULL, NULL);
       descend(name, child, depth, 0, 0);
     }
@@ -458,6 +493,7 @@ static void moved_entry(struct side at, const char *name, int depth) {
   struct facts before, after;
   struct side child = {-1, -1, -1};
   if (!look(at.lower, name, 1, &after, NULL, &child.lower)) return;
+  identify(at.lower, name, &after);
   int has_before = look(at.here, name, 1, &before, NULL, &child.here);
   size_t saved;
   const char *source = source_of(name, &saved);
@@ -474,6 +510,7 @@ static void hidden_entry(struct side at, const char *name, int depth) {
   struct facts before;
   struct side child = {-1, -1, -1};
   if (!look(at.here, name, 1, &before, NULL, &child.here)) return;
+  identify(at.here, name, &before);
   if (child.here >= 0 && too_deep(name, depth)) before.flags |= FACT_TOO_DEEP;
   put_entry(name, &before, NULL, NULL);
   descend(name, child, depth, 0, 0);
@@ -546,7 +583,7 @@ int cmd_scan(int argc, char **argv) {
   bytes_need(&scan_path, 1);
   bytes_need(&scan_source, 1);
   scan_path.at[0] = scan_source.at[0] = 0;
-  sink_put(&scan_out, "PRSCAN1", 8);
+  sink_put(&scan_out, "PRSCAN2", 8);
 
   struct facts before, after;
   struct marks m;

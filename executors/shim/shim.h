@@ -64,7 +64,7 @@ enum {
   OP_OVERLAY = 'o',  /* string target, u64 flags, string upper, string work, strings lowers */
   OP_BIND = 'b',     /* string source, string target, u64 flags */
   OP_TMPFS = 't',    /* string target, u64 mode, u64 bytes (0: none), u64 uid, u64 gid, u64 flags (MOUNT_NOEXEC) */
-  OP_AGENT = 'g',    /* string guest directory, string host directory, u64 uid, u64 gid: the sockets of AgentCtl */
+  OP_AGENT = 'g',    /* string guest directory, string host directory, string client, u64 uid, u64 gid: the sockets of AgentCtl */
   OP_LOOPBACK = 'n', /* bring lo up */
   OP_ADDRESS = 'i',  /* string address, u64 prefix: give it to lo */
   OP_ALL_LOCAL = 'a',/* string source address: every address of its family is local */
@@ -83,6 +83,8 @@ enum {
 #define MOUNT_OPTIONAL 16u
 /* An overlay follows redirects of its lower layers and makes none. */
 #define MOUNT_FOLLOW 32u
+/* An overlay keeps files with several names together: links.c. */
+#define MOUNT_INDEX 64u
 
 /* Frames to inner: its configuration, then commands. */
 enum {
@@ -233,9 +235,15 @@ void remove_stage_probes(const struct command *command);
 /* landlock.c */
 void restrict_programs(char **paths);
 
+/* links.c: of an overlay that was mounted with MOUNT_INDEX, and after the job what its index knows and its upper directory doesn't. */
+void links_of(const char *target, const char *upper, const char *work);
+void links_settle(void);
+
 /* agent.c */
-void agent_listen(const char *guest_directory, const char *host_directory, uid_t uid, gid_t gid);
-void agent_start(void);
+void agent_listen(const char *guest_directory, const char *host_directory, const char *client, uid_t uid, gid_t gid);
+/* For the relay's loop: what it waits for on behalf of AgentCtl, and what comes of it. */
+void agent_poll(struct pollfd polled[3]);
+void agent_move(const struct pollfd polled[3]);
 void agent_wait(void);
 
 int cmd_agentctl(int argc, char **argv);

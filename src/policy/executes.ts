@@ -45,10 +45,24 @@ export function compileExecutesOnHost(data: ExecutesData): ExecutesOnHost {
       return new RegExp(glob.regex.source, 'sui');
     }),
   }));
-  const any = new RegExp(entries.flatMap((entry) => entry.regexes.map((regex) => regex.source)).join('|') || '(?!)', 'sui');
+  const any = anyOf(entries.flatMap((entry) => entry.regexes));
+  // Most paths have no name in common with the table: that is seen without the long expression.
+  const paths = data.entries.flatMap((entry, index) => entry.paths.map((path, at) => ({ name: plainName(path), regex: entries[index]?.regexes[at] })));
+  const names = new Set(paths.flatMap(({ name }) => name ?? []));
+  const nameless = anyOf(paths.flatMap(({ name, regex }) => (name === undefined && regex !== undefined ? [regex] : [])));
+  const matches = (path: string): boolean => {
+    // Beyond ASCII letters have more forms than two.
+    if (!ASCII.test(path)) return any.test(path);
+    return path
+      .toLowerCase()
+      .split('/')
+      .some((part) => names.has(part))
+      ? any.test(path)
+      : nameless.test(path);
+  };
   return (relativePath, question) => {
     const path = question?.root === 'git' ? `.git/${relativePath}` : relativePath;
-    if (!any.test(path)) return undefined;
+    if (!matches(path)) return undefined;
     const { contents } = question ?? {};
     return entries.find(
       (entry) =>
@@ -56,6 +70,21 @@ export function compileExecutesOnHost(data: ExecutesData): ExecutesOnHost {
         (entry.keys === undefined || contents === undefined || keysDiffer(contents.before, contents.after, entry.keys)),
     )?.reason;
   };
+}
+
+// eslint-disable-next-line no-control-regex -- every character below U+0080
+const ASCII = /^[\x00-\x7f]*$/;
+
+function anyOf(regexes: readonly RegExp[]): RegExp {
+  return new RegExp(regexes.map((regex) => regex.source).join('|') || '(?!)', 'sui');
+}
+
+/** A part of a pattern that stands for itself alone: every path that matches has it. In lower case. */
+function plainName(pattern: string): string | undefined {
+  return pattern
+    .toLowerCase()
+    .split('/')
+    .find((part) => /^[a-z0-9._-]+$/.test(part));
 }
 
 /** True when one of the keys differs, or when either text can't be read: then nothing is known. */

@@ -1,11 +1,10 @@
 import type { BundleChanges, BundleNetwork, BundleOutput, RunBundle } from '../core/bundle.ts';
-import { canonicalSha256 } from '../core/canonical-json.ts';
-import { toSnake } from '../core/case.ts';
 import { DIMENSIONS, perDimension } from '../core/dimension.ts';
 import { messageOf } from '../core/errors.ts';
 import { deriveObservations, OWED } from '../evidence/index.ts';
 import { totalsOf } from '../stage/review-order.ts';
 import { differences } from './bundle-difference.ts';
+import { derivedSha256 } from './bundle-form.ts';
 import { sumDestinations } from './bundle-network.ts';
 import { keptBytes } from './bundle-output.ts';
 import { summariseSafety } from './bundle-safety.ts';
@@ -39,8 +38,7 @@ export function verifyBundle(bundle: RunBundle): Verification {
 }
 
 function checkHash(bundle: RunBundle): readonly string[] {
-  const { sha256, ...body } = bundle;
-  return differences('sha256', sha256, canonicalSha256(toSnake(body)));
+  return differences('sha256', bundle.sha256, derivedSha256(bundle));
 }
 
 function checkObservations(bundle: RunBundle): readonly string[] {

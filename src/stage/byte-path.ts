@@ -21,8 +21,13 @@ export function bytesOf(path: BytePath): Buffer {
   return Buffer.from(path, 'latin1');
 }
 
+/** Most paths: the bytes, the text and what stands for them here are one and the same. */
+// eslint-disable-next-line no-control-regex -- every byte below 0x80
+const ASCII = /^[\x00-\x7f]*$/;
+
 /** The text when the bytes are UTF-8, else undefined. */
 export function textOf(path: BytePath): string | undefined {
+  if (ASCII.test(path)) return path;
   try {
     return strictUtf8.decode(bytesOf(path));
   } catch {
@@ -32,7 +37,7 @@ export function textOf(path: BytePath): string | undefined {
 
 /** For messages and for matching by text rules: invalid sequences become U+FFFD. */
 export function lossyTextOf(path: BytePath): string {
-  return lossyUtf8.decode(bytesOf(path));
+  return ASCII.test(path) ? path : lossyUtf8.decode(bytesOf(path));
 }
 
 /** How a change names its paths: as text when all of them are UTF-8, else all as base64 of their bytes. */
@@ -46,7 +51,7 @@ export function encodePath(path: BytePath, encoding: 'utf8' | 'base64'): string 
 
 /** The inverse of encodePath. */
 export function decodePath(path: string, encoding: 'utf8' | 'base64'): BytePath {
-  return bytePath(Buffer.from(path, encoding));
+  return encoding === 'utf8' && ASCII.test(path) ? (path as BytePath) : bytePath(Buffer.from(path, encoding));
 }
 
 /** Joins a directory (empty: the root) and a name. */

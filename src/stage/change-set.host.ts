@@ -129,7 +129,7 @@ async function countLines(found: readonly StagedEntry[], root: StagedRoot, budge
 }
 
 function viewOf(entries: StagedEntry[], roots: readonly StagedRoot[], directories: StageView['directories']): StageView {
-  entries.sort((a, b) => compareForReview(a.change, b.change));
+  entries.sort((a, b) => compareForReview(a.change, b.change, a.path, b.path));
   const changes = entries.map((entry) => entry.change);
   return { changeSet: { changes, totals: totalsOf(changes) }, entries, roots, directories };
 }

@@ -161,30 +161,35 @@ interface Draft {
   readonly conflict: string | undefined;
 }
 
-/** Deleted files of one content, to be taken once each. */
+/** Deleted files that are alike, to be taken once each. */
 interface Vanished {
   readonly byName: Map<string, Draft[]>;
   readonly inOrder: Draft[];
   next: number;
 }
 
-/** Pairs each added file with a deleted one of the same content: the same name first, else the first in order. */
+/** What makes a file of the tree and one of the layer the same: its identity where the overlay recorded it, else its content. */
+const SAME_FILE: readonly ((facts: LayerFacts) => string | undefined)[] = [(facts) => facts.identity, (facts) => (facts.size > 0 ? facts.sha256 : undefined)];
+
+/** Pairs each added file with a deleted one that is the same: by identity, then by content; the same name first, else the first in order. */
 function joinRenames(drafts: readonly Draft[]): Draft[] {
+  return SAME_FILE.reduce<Draft[]>(pairRenames, [...drafts]);
+}
+
+function pairRenames(drafts: Draft[], keyOf: (facts: LayerFacts) => string | undefined): Draft[] {
   const gone = new Map<string, Vanished>();
   for (const draft of drafts) {
-    const hash = draft.kind === 'deleted' && draft.before?.type === 'file' && draft.before.size > 0 ? draft.before.sha256 : undefined;
-    if (hash === undefined) continue;
-    const vanished = gone.get(hash) ?? { byName: new Map<string, Draft[]>(), inOrder: [], next: 0 };
-    gone.set(hash, vanished);
+    const key = draft.kind === 'deleted' && draft.before?.type === 'file' ? keyOf(draft.before) : undefined;
+    if (key === undefined) continue;
+    const vanished = gone.get(key) ?? { byName: new Map<string, Draft[]>(), inOrder: [], next: 0 };
+    gone.set(key, vanished);
     vanished.inOrder.push(draft);
     const name = nameOf(draft.path);
     const sameName = vanished.byName.get(name);
     if (sameName === undefined) vanished.byName.set(name, [draft]);
     else sameName.push(draft);
   }
-  if (gone.size === 0) {
-    return [...drafts];
-  }
+  if (gone.size === 0) return drafts;
   const taken = new Set<Draft>();
   const renamed = new Map<Draft, Draft>();
   const join = (draft: Draft, old: Draft): void => {
@@ -192,8 +197,8 @@ function joinRenames(drafts: readonly Draft[]): Draft[] {
     renamed.set(draft, { ...draft, kind: 'renamed', from: old.path, before: old.before, conflict: draft.conflict ?? old.conflict });
   };
   const arrived = drafts.flatMap((draft) => {
-    const hash = draft.kind === 'added' && draft.after?.type === 'file' ? draft.after.sha256 : undefined;
-    const vanished = hash === undefined ? undefined : gone.get(hash);
+    const key = draft.kind === 'added' && draft.after?.type === 'file' ? keyOf(draft.after) : undefined;
+    const vanished = key === undefined ? undefined : gone.get(key);
     return vanished === undefined ? [] : [{ draft, vanished }];
   });
   // Two passes, so that a file of another name never takes the one that only moved to another directory.

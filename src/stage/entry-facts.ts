@@ -50,6 +50,8 @@ export interface LayerFacts {
   readonly target: BytePath | undefined;
   /** Sorted by name. */
   readonly xattrs: readonly Xattr[];
+  /** The file of the tree that this is, or was before it was copied into the layer, as hex of its handle; absent: nobody recorded it. */
+  readonly identity?: string;
 }
 
 /** One path of the merged view: the tree as it is, and what the layer would make of it. */

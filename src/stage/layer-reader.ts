@@ -2,7 +2,7 @@ import { ProofrunError } from '../core/errors.ts';
 import { bytePath, joinBytes, type BytePath } from './byte-path.ts';
 import { entryTypeOf, type LayerFacts, type MergedEntry, type Moment, type Xattr } from './entry-facts.ts';
 
-const MAGIC = 'PRSCAN1\0';
+const MAGIC = 'PRSCAN2\0';
 /** All paths of one layer together; a layer that needs more is hostile or broken. */
 const MAX_PATH_BYTES = 1 << 30;
 
@@ -127,6 +127,7 @@ function readFacts(cursor: Cursor): LayerFacts {
   const hash = cursor.take(32);
   const target = cursor.take(cursor.u32());
   const xattrs = readXattrs(cursor);
+  const identity = cursor.take(cursor.u8());
   return {
     type,
     mode,
@@ -151,6 +152,7 @@ function readFacts(cursor: Cursor): LayerFacts {
     mount: (flags & MOUNT) !== 0,
     target: type === 'symlink' ? bytePath(target) : undefined,
     xattrs,
+    ...(identity.length === 0 ? {} : { identity: identity.toString('hex') }),
   };
 }
 

@@ -15,9 +15,9 @@ export function reviewRank(change: Change): number {
   return 6;
 }
 
-/** Total order of changes in a review: rank, then root, then bytes of the path. */
-export function compareForReview(a: Change, b: Change): number {
-  return reviewRank(a) - reviewRank(b) || a.root - b.root || compareBytes(decodePath(a.path, a.encoding), decodePath(b.path, b.encoding));
+/** Total order of changes in a review: rank, then root, then bytes of the path (given where the caller has them). */
+export function compareForReview(a: Change, b: Change, pathOfA = decodePath(a.path, a.encoding), pathOfB = decodePath(b.path, b.encoding)): number {
+  return reviewRank(a) - reviewRank(b) || a.root - b.root || compareBytes(pathOfA, pathOfB);
 }
 
 /** Totals of changes; directories that only come or go with their entries aren't counted. */

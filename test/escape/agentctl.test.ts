@@ -1,9 +1,10 @@
 import { chmodSync, copyFileSync, chownSync, existsSync, lstatSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { expect, test } from 'vitest';
+import { shimPath } from '../../executors/shim/locate.host.ts';
 import { users } from '../support/accounts.ts';
 import { jobLab, runsOf, type JobLab } from '../support/job-lab.host.ts';
-import { nodeFor } from '../support/job-command.host.ts';
+import { installation, nodeFor } from '../support/job-command.host.ts';
 import { asUser, describeUsers, type Ended, type TestUser } from '../support/users.host.ts';
 
 interface AgentCtlRecord {
@@ -70,6 +71,19 @@ async function quietLevels(lab: JobLab): Promise<unknown> {
   const bundle = bundleOf(lab, run?.id ?? '');
   expect(bundle.agentctl).toBeUndefined();
   return levels(bundle);
+}
+
+/** Processes of the shim's on the host's side below one of ours. */
+function shimsBelow(pid: number): number {
+  const below = (at: number): readonly number[] => {
+    try {
+      const children = readFileSync(`/proc/${at}/task/${at}/children`, 'utf8').trim();
+      return children === '' ? [] : children.split(' ').flatMap((child) => [Number(child), ...below(Number(child))]);
+    } catch {
+      return []; // it has ended
+    }
+  };
+  return below(pid).filter((one) => readFileSync(`/proc/${one}/cmdline`, 'latin1').includes('proofrun-shim\0outer\0')).length;
 }
 
 const nothingKept = (lab: JobLab): void => {
@@ -191,6 +205,66 @@ describeUsers('AgentCtl', (user) => {
     expect(levels(bundle)).toEqual(quiet);
     expect(levels(await end(lab, other))).toEqual(quiet);
     expect(bundleOf(lab, other).agentctl).toBeUndefined();
+  });
+
+  test('half a line on every connection holds nobody up', async () => {
+    const lab = jobLab(user);
+    const quiet = await quietLevels(lab);
+    const id = await play(lab, 'stall');
+    await done(lab, ['agentctl', 'status', id]);
+    expect((await lab.job(['checkpoint', 'create', id, '--timeout', '200ms'])).stderr).toContain('there is nobody to ask');
+    const bundle = await end(lab, id);
+    expect(bundle.agentctl).toMatchObject({ messages: 0, malformed: 0 });
+    expect(bundle.agentctl?.connections).toBeLessThanOrEqual(8);
+    expect(levels(bundle)).toEqual(quiet);
+  });
+
+  test('a run in which nobody connects has no process for it, and the first connection starts one', async () => {
+    const lab = jobLab(user);
+    const script = 'echo ready; read go; /tmp/.proofrun/agentctl state idle; echo said; read go';
+    const child = lab.spawn(['run', '--safe', '-q', '--', 'sh', '-c', script], { stdio: ['pipe', 'pipe', 'inherit'] });
+    const said = async (word: string): Promise<void> => {
+      for await (const part of child.stdout?.iterator({ destroyOnReturn: false }) ?? []) if (String(part).includes(word)) return;
+      throw new Error(`the job did not say ${word}`);
+    };
+    await said('ready');
+    expect(shimsBelow(child.pid ?? 0)).toBe(1);
+    child.stdin?.write('\n');
+    await said('said');
+    expect(shimsBelow(child.pid ?? 0)).toBe(2);
+    child.stdin?.end('\n');
+    await new Promise((resolve) => child.once('close', resolve));
+    const [run] = await runsOf(lab);
+    expect(bundleOf(lab, run?.id ?? '').agentctl).toMatchObject({ said_by_guest: { state: 'idle' }, connections: 1 });
+  });
+
+  test('the client is a file that no job can write, replace or give other facts; control arm: its own link to it goes', async () => {
+    const lab = jobLab(user);
+    const attempts = [
+      'echo x >/.proofrun/agentctl',
+      'rm -f /.proofrun/agentctl',
+      'mv /tmp/.proofrun/agentctl.sock /.proofrun/agentctl',
+      'chmod 777 /.proofrun/agentctl',
+      'touch /.proofrun/agentctl',
+      'ln /.proofrun/agentctl /tmp/second',
+      // The program that runs, by the name that the kernel gives it.
+      '/.proofrun/agentctl wait & until readlink /proc/$!/exe | grep -q agentctl; do :; done; echo x >/proc/$!/exe',
+    ].map((attempt) => `(${attempt}) 2>/dev/null && echo 'went: ${attempt}'`);
+    const shim = shimPath(installation(user), process.arch);
+    const before = readFileSync(shim);
+    const ended = await done(lab, ['run', '--safe', '-q', '--', 'sh', '-c', [...attempts, 'rm /tmp/.proofrun/agentctl && echo link'].join('\n')]);
+    expect(ended.stdout).toBe('link\n');
+    expect(readFileSync(shim).equals(before)).toBe(true);
+  });
+
+  test('a job that takes every process it may have has at worst no AgentCtl', async () => {
+    const lab = jobLab(user);
+    const id = await play(lab, 'hog');
+    const asked = await lab.job(['agentctl', 'status', id]);
+    expect([0, 207]).toContain(asked.code);
+    if (asked.code !== 0) expect(asked.stderr).toContain('turned this one away');
+    await done(lab, ['kill', id]);
+    expect((await lab.job(['wait', id])).code).toBe(137);
   });
 
   test('a job may take its own end apart: only it has no AgentCtl then', async () => {

@@ -23,7 +23,7 @@ const headed = (magic: string) => fc.uint8Array({ maxLength: 600 }).map((bytes) 
 
 test('parsers of what the shim wrote survive any bytes', () => {
   fc.assert(
-    fc.property(fc.oneof(fc.uint8Array({ maxLength: 600 }).map(Buffer.from), headed('PRSCAN1\0')), (bytes) => rejects(() => parseLayerListing(bytes))),
+    fc.property(fc.oneof(fc.uint8Array({ maxLength: 600 }).map(Buffer.from), headed('PRSCAN2\0')), (bytes) => rejects(() => parseLayerListing(bytes))),
     { numRuns: 2000 },
   );
   fc.assert(

@@ -52,7 +52,7 @@ describe('the two sides of the control channel', () => {
     ['OP_OVERLAY', { op: 'overlay', target: '/t', flags: 0, upper: '', work: '', lowers: ['/a', '/b'] }],
     ['OP_BIND', { op: 'bind', source: '/s', target: '/t', flags: 0 }],
     ['OP_TMPFS', { op: 'tmpfs', target: '/t', mode: 0o1777, bytes: 0, uid: 1, gid: 1, flags: 4 }],
-    ['OP_AGENT', { op: 'agent', guest: '/g', host: '/h', uid: 1, gid: 1 }],
+    ['OP_AGENT', { op: 'agent', guest: '/g', host: '/h', client: '/c', uid: 1, gid: 1 }],
     ['OP_LOOPBACK', { op: 'loopback' }],
     ['OP_START', { op: 'start', terminal: false, argv: ['/usr/bin/bwrap'] }],
   ];

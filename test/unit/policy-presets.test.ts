@@ -205,6 +205,16 @@ describe('what the host would run', () => {
     expect(executes(path)).toBeUndefined();
   });
 
+  it('every line of the table is found, in any case, with letters that only folding makes equal, and below a directory where it counts anywhere', () => {
+    for (const entry of shipped.executes.entries) {
+      for (const pattern of entry.paths) {
+        const path = pattern.replaceAll('**', 'some/where').replaceAll('*', 'any');
+        const written = [path, path.toUpperCase(), path.replaceAll('k', '\u212a').replaceAll('s', '\u017f'), ...(entry.anywhere ? [`a/b/${path}`] : [])];
+        for (const one of written) expect([one, executes(one)]).toEqual([one, expect.any(String)]);
+      }
+    }
+  });
+
   it('of package.json only a change of scripts counts, where the texts are known', () => {
     const before = '{"name":"a","scripts":{"test":"x"},"dependencies":{}}';
     expect(executes('package.json', { contents: { before, after: '{"name":"a","scripts":{"test":"x"},"dependencies":{"b":"1"}}' } })).toBeUndefined();

@@ -86,7 +86,26 @@ describe('buildChanges', () => {
     ]);
   });
 
-  test('empty files are never renamed', () => {
+  test('identity goes before content', () => {
+    const found = buildChanges(
+      input({
+        entries: [
+          merged('a', facts('file', { sha256: hash('1'), identity: '01aa' }), undefined),
+          merged('b', facts('file', { sha256: hash('2'), identity: '01bb' }), undefined),
+          merged('x', undefined, facts('file', { sha256: hash('1') })),
+          merged('y', undefined, facts('file', { sha256: hash('3'), identity: '01aa' })),
+          merged('z', undefined, facts('file', { sha256: hash('2') })),
+        ],
+      }),
+    );
+    expect(found.map(({ change }) => [change.kind, change.from, change.path])).toEqual([
+      ['added', undefined, 'x'],
+      ['renamed', 'a', 'y'],
+      ['renamed', 'b', 'z'],
+    ]);
+  });
+
+  test('empty files are never renamed by their content', () => {
     const empty = { size: 0, lines: 0 };
     const found = buildChanges(
       input({
