@@ -4,6 +4,7 @@ import { constants } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ReadablePath } from '../../src/core/bundle.ts';
+import { canonicalJson } from '../../src/core/canonical-json.ts';
 import { perDimension } from '../../src/core/dimension.ts';
 import { errnoOf, messageOf, ProofrunError } from '../../src/core/errors.ts';
 import type { Receipt, ReceiptRequirement } from '../../src/core/receipt.ts';
@@ -20,6 +21,7 @@ import type { HostFacts } from './facts.host.ts';
 import { countDiscarded } from './discarded.host.ts';
 import { digestEnvironment, type NativeLowering } from './lower.ts';
 import type { NativeNetwork } from './network.host.ts';
+import { watchControls, type Look } from './control-watch.host.ts';
 import { readMounts } from './mount-values.ts';
 import { parseMountinfo, summariseTable } from './mountinfo.ts';
 import { hasEnded, lives, markProcess, type ProcessMark } from './process-end.host.ts';
@@ -61,6 +63,7 @@ export class NativeSession implements Session {
   private readonly killed: { pid: number; name: string }[] = [];
   private readonly gone: Promise<void>;
   private readonly warnings: string[] = [];
+  private stopLooking: () => void = () => undefined;
   private readonly limitHits: string[] = [];
   private settleExited: (ending: Ending) => void = () => undefined;
   private settleReady: (outcome: 'ready' | ProofrunError) => void = () => undefined;
@@ -83,6 +86,7 @@ export class NativeSession implements Session {
     this.exited = new Promise((resolve) => {
       this.settleExited = (ending) => {
         this.ended = true;
+        this.stopLooking();
         resolve(ending);
       };
     });
@@ -188,6 +192,11 @@ export class NativeSession implements Session {
     if (this.failure !== undefined || this.ended) return Promise.reject(this.failure ?? launchError('the sandbox is gone'));
     if (this.released) return Promise.reject(launchError('the command was released before'));
     this.released = true;
+    this.stopLooking = watchControls(this.looks(), (what) => {
+      if (this.ended) return;
+      this.launch.control.write(encodeCommand({ do: 'quit' }));
+      this.fail(new ProofrunError('ERR_CONTROL_LOST', { message: `${what} while the command ran`, hint: 'job status --review last' }));
+    });
     this.launch.control.write(encodeCommand({ do: 'release' }));
     return Promise.resolve();
   }
@@ -326,6 +335,20 @@ export class NativeSession implements Session {
     } catch {
       return []; // no receipt: what is owed stays missing
     }
+  }
+
+  /** Controls of needed dimensions that somebody outside can take away. */
+  private looks(): readonly Look[] {
+    const { request, network } = this.launch;
+    const { needed } = request.plan;
+    const values = (receipts: readonly Receipt[]): string | undefined =>
+      receipts.length === 0 ? undefined : canonicalJson(receipts.map(({ id, value }) => ({ id, value })));
+    return [
+      ...(needed.includes('resources') ? [{ what: 'the control group or its limits changed', read: () => values(this.cgroupReceipts()) }] : []),
+      ...(needed.includes('network') && network !== undefined
+        ? [{ what: 'listeners of the job’s network are no longer held', read: () => values(network.receiptsAtEnd()) }]
+        : []),
+    ];
   }
 
   private networkReceipts(): readonly Receipt[] {

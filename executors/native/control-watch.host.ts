@@ -1,0 +1,45 @@
+/** One control, as it can be read while the command runs. */
+export interface Look {
+  /** For people: what is lost when it reads differently. */
+  readonly what: string;
+  /** Throws, or undefined: it can't be told just now, as when the process has ended meanwhile. */
+  readonly read: () => string | undefined;
+}
+
+const EVERY_MS = 1000;
+/** A process that is being reaped leaves its group a moment before it is seen to be gone. */
+const TIMES_DIFFERENT = 2;
+
+/**
+ * Looks again and again at controls that somebody outside can take away while the command runs: what was read at the gate has to stay. Calls
+ * `lost` once, with what reads differently. Returns how to stop.
+ */
+export function watchControls(looks: readonly Look[], lost: (what: string) => void): () => void {
+  const watched = looks.flatMap(({ what, read }) => {
+    const first = quietly(read);
+    return first === undefined ? [] : [{ what, read, first, differed: 0 }];
+  });
+  if (watched.length === 0) return () => undefined;
+  const timer = setInterval(() => {
+    for (const one of watched) {
+      const now = quietly(one.read);
+      one.differed = now === undefined || now === one.first ? 0 : one.differed + 1;
+      if (one.differed < TIMES_DIFFERENT) continue;
+      clearInterval(timer);
+      lost(one.what);
+      return;
+    }
+  }, EVERY_MS);
+  timer.unref();
+  return () => {
+    clearInterval(timer);
+  };
+}
+
+function quietly(read: () => string | undefined): string | undefined {
+  try {
+    return read();
+  } catch {
+    return undefined;
+  }
+}
