@@ -2,6 +2,8 @@
 export interface Look {
   /** For people: what is lost when it reads differently. */
   readonly what: string;
+  /** What it was at the gate; undefined: nothing is known of it, and nothing is looked at. Asked once, when the command has run for a while. */
+  readonly atGate: () => string | undefined;
   /** Throws, or undefined: it can't be told just now, as when the process has ended meanwhile. */
   readonly read: () => string | undefined;
 }
@@ -15,14 +17,12 @@ const TIMES_DIFFERENT = 2;
  * `lost` once, with what reads differently. Returns how to stop.
  */
 export function watchControls(looks: readonly Look[], lost: (what: string) => void): () => void {
-  const watched = looks.flatMap(({ what, read }) => {
-    const first = quietly(read);
-    return first === undefined ? [] : [{ what, read, first, differed: 0 }];
-  });
-  if (watched.length === 0) return () => undefined;
+  if (looks.length === 0) return () => undefined;
+  let watched: { readonly what: string; readonly read: Look['read']; readonly first: string | undefined; differed: number }[] | undefined;
   const timer = setInterval(() => {
+    watched ??= looks.map(({ what, atGate, read }) => ({ what, read, first: atGate(), differed: 0 }));
     for (const one of watched) {
-      const now = quietly(one.read);
+      const now = one.first === undefined ? undefined : quietly(one.read);
       one.differed = now === undefined || now === one.first ? 0 : one.differed + 1;
       if (one.differed < TIMES_DIFFERENT) continue;
       clearInterval(timer);

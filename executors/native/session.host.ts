@@ -63,6 +63,8 @@ export class NativeSession implements Session {
   private readonly killed: { pid: number; name: string }[] = [];
   private readonly gone: Promise<void>;
   private readonly warnings: string[] = [];
+  private groupReceipts: readonly Receipt[] = [];
+  private listenerReceipts: readonly Receipt[] = [];
   private stopLooking: () => void = () => undefined;
   private readonly limitHits: string[] = [];
   private settleExited: (ending: Ending) => void = () => undefined;
@@ -155,7 +157,10 @@ export class NativeSession implements Session {
     const outcome = await this.atGate;
     await watching;
     if (outcome !== 'ready') throw await this.explained(outcome);
-    this.receipts.push(...this.shimReceipts(), ...this.statusReceipts(), ...this.cgroupReceipts(), ...this.networkReceipts());
+    this.receipts.push(...this.shimReceipts(), ...this.statusReceipts());
+    this.groupReceipts = this.cgroupReceipts();
+    this.listenerReceipts = this.networkReceipts();
+    this.receipts.push(...this.groupReceipts, ...this.listenerReceipts);
     for (const { id, upper, host } of lowering.landings) this.receipts.push(receiptOfLanding(id, upper, exists(upper), exists(host)));
   }
 
@@ -342,11 +347,25 @@ export class NativeSession implements Session {
     const { request, network } = this.launch;
     const { needed } = request.plan;
     const values = (receipts: readonly Receipt[]): string | undefined =>
-      receipts.length === 0 ? undefined : canonicalJson(receipts.map(({ id, value }) => ({ id, value })));
+      receipts.length === 0 ? undefined : canonicalJson(receipts.map(({ value }) => value));
     return [
-      ...(needed.includes('resources') ? [{ what: 'the control group or its limits changed', read: () => values(this.cgroupReceipts()) }] : []),
+      ...(needed.includes('resources')
+        ? [
+            {
+              what: 'the control group or its limits changed',
+              atGate: () => values(this.groupReceipts),
+              read: () => values(this.cgroupReceipts()),
+            },
+          ]
+        : []),
       ...(needed.includes('network') && network !== undefined
-        ? [{ what: 'listeners of the job’s network are no longer held', read: () => values(network.receiptsAtEnd()) }]
+        ? [
+            {
+              what: 'listeners of the job’s network are no longer held',
+              atGate: () => values(this.listenerReceipts),
+              read: () => values(network.receiptsAtEnd()),
+            },
+          ]
         : []),
     ];
   }
