@@ -13,7 +13,7 @@ function scalar(value: unknown): JsonValue | undefined {
   return typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' ? value : undefined;
 }
 
-/** The mounts that the engine really made, each with what it was asked for: an overlay's options, a bind's source. */
+/** The mounts that the engine really made, each with what it was asked for: an overlay's options, a volume's name, a bind's source. */
 function mountsOf(inspect: Readonly<Record<string, unknown>>, host: Readonly<Record<string, unknown>>): JsonValue {
   const asked = new Map(list(host['Mounts']).map((one) => [String(object(one)['Target']), object(one)]));
   return list(inspect['Mounts'])
@@ -21,7 +21,8 @@ function mountsOf(inspect: Readonly<Record<string, unknown>>, host: Readonly<Rec
     .map((mount) => {
       const target = String(mount['Destination']);
       const options = object(object(object(asked.get(target)?.['VolumeOptions'])['DriverConfig'])['Options']);
-      const from = mount['Type'] === 'volume' ? options['o'] : mount['Source'];
+      const named = asked.get(target)?.['Source'] !== undefined;
+      const from = mount['Type'] === 'volume' ? (named ? mount['Name'] : options['o']) : mount['Source'];
       return { type: String(mount['Type']), target, writable: mount['RW'] === true, from: typeof from === 'string' ? from : '' };
     })
     .sort((a, b) => (a.target < b.target ? -1 : 1));
@@ -85,4 +86,22 @@ export function receiptsOfInspect(value: unknown): readonly Receipt[] {
 export function pidOfInspect(value: unknown): number | undefined {
   const pid = object(object(value)['State'])['Pid'];
   return typeof pid === 'number' && Number.isInteger(pid) && pid > 0 ? pid : undefined;
+}
+
+/** Where a file that the command's process made came to lie, by the engine's archive of the volume and lstat(2) of the host. */
+export function receiptOfVolumeLanding(id: string, place: string, inVolume: boolean, onHost: boolean): Receipt {
+  const value = inVolume && !onHost ? 'in our layer only' : inVolume ? 'in our layer and on the host' : onHost ? 'on the host' : 'nowhere';
+  return mintReceipt({ id, kind: 'fact', source: 'engine', phase: 'gate', readFrom: `HEAD archive of ${place}`, value });
+}
+
+/** The engine has no such container any more, so nothing of it runs. */
+export function receiptOfContainerGone(id: string, gone: boolean): Receipt {
+  const readFrom = `the engine's inspect of ${id.slice(0, 12)}`;
+  return mintReceipt({ id: 'end.init_gone', kind: 'fact', source: 'engine', phase: 'end', readFrom, value: gone ? 'gone' : 'alive' });
+}
+
+/** What the job changed came back, to the last byte of the engine's stream. */
+export function receiptOfReturn(released: boolean): Receipt {
+  const readFrom = released ? "the engine's archive of the staged volumes, read to its end" : 'the command was never released';
+  return mintReceipt({ id: 'end.stage.returned', kind: 'fact', source: 'engine', phase: 'end', readFrom, value: 'whole' });
 }

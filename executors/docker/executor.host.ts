@@ -8,6 +8,7 @@ import type Docker from 'dockerode';
 import { ProofrunError, messageOf } from '../../src/core/errors.ts';
 import type { ExecutorCapabilities, PinnedImage } from '../../src/core/plan.ts';
 import type { DeadAttempt, ImageExecutor, LaunchRequest, PullPolicy, PullProgress, ReapingExecutor, Session } from '../../src/executor/executor.ts';
+import { loadCarrier } from './apart/carrier.host.ts';
 import { AttachChannel } from './attach-channel.host.ts';
 import { cacheName } from '../native/facts.host.ts';
 import { locateShim } from '../shim/locate.host.ts';
@@ -35,6 +36,8 @@ export interface DockerExecutorOptions {
   readonly runtime?: string;
   /** How the shim reaches this process. Default: a socket, or the container's own input and output where none gets through. */
   readonly channel?: 'socket' | 'attach';
+  /** Whether the engine sees this machine's files. Default: found out. */
+  readonly workspace?: 'seen' | 'sent';
   /** Another shim: a build with a part left out. */
   readonly shim?: string;
   /** For tests: changes what is installed, and leaves what is expected as it is. */
@@ -53,7 +56,7 @@ export function createDockerExecutor(options: DockerExecutorOptions): ReapingExe
     try {
       const connection = await connect(findEndpoint(environment, home));
       if ('obstacle' in connection) return connection.obstacle;
-      const found = readEngine(connection);
+      const found = readEngine(connection, options.workspace);
       return obstacleOf(found) ?? found;
     } catch (error) {
       return { reason: messageOf(error), remedy: error instanceof ProofrunError && error.hint !== undefined ? error.hint : 'job doctor' };
@@ -78,7 +81,7 @@ export function createDockerExecutor(options: DockerExecutorOptions): ReapingExe
     launch: async (request) => launch(request, options, await engine(), environment, home),
     pinImage: async (reference: string, pull: PullPolicy, progress?: (progress: PullProgress) => void): Promise<PinnedImage> =>
       pinImage((await engine()).engine, reference, { pull, environment, home, ...(progress === undefined ? {} : { progress }) }),
-    reap: async (attempt: DeadAttempt) => reapRun((await engine()).engine, attempt.scratch),
+    reap: async (attempt: DeadAttempt) => reapRun((await engine()).engine, attempt.scratch, locateShim(options.shim)),
   };
 }
 
@@ -92,7 +95,7 @@ async function launch(
   if (request.abort?.aborted === true) throw aborted();
   refuseArguments(request);
   refusePaths(request);
-  const { engine } = probed;
+  const { engine, apart } = probed;
   const { plan } = request;
   const pinned = plan.image ?? (await pinImage(engine, plan.job.image ?? DEFAULT_IMAGE, { pull: 'never', environment, home }));
   const image = await findImage(engine, pinned.id);
@@ -107,6 +110,7 @@ async function launch(
     const facts = gatherFacts({
       request,
       engine: probed.info,
+      apart,
       image,
       bridge: probed.bridge,
       shim: locateShim(options.shim),
@@ -120,24 +124,28 @@ async function launch(
     const terminal = request.io.kind === 'terminal' ? callerTerminal() : undefined;
     const runtime = plan.job.runtime ?? options.runtime;
     // A kernel in user space hands no socket of this machine on unless it is told to.
-    const channel = options.channel ?? (isUserSpaceKernel(runtime ?? probed.info.defaultRuntime) ? 'attach' : 'socket');
+    const channel = options.channel ?? (apart || isUserSpaceKernel(runtime ?? probed.info.defaultRuntime) ? 'attach' : 'socket');
     const lowered = lower(request, facts, { nonce, terminal: terminal?.size, execAt: execPointers(randomBytes(EXEC_POINTER_BYTES)), runtime, channel });
     const lowering = { ...lowered, install: options.alterInstall?.(lowered.install) ?? lowered.install };
     await prepareLayers(request, facts, lowering.mounts, nonce);
     if (channel === 'socket') listener = await acceptOnce(join(request.scratch, 'control'), facts.asRoot ? facts.job : undefined);
-    const container = await create(engine.docker, lowering);
-    const removed: Promise<unknown> = container.wait({ condition: 'removed' });
-    removed.catch(() => undefined); // the session hears of it
+    const labels = lowering.install.body.Labels;
+    const carrier = apart ? await loadCarrier({ docker: engine.docker, image: image.id, labels, request, facts, mounts: lowering.mounts }) : undefined;
+    let container: Docker.Container | undefined;
+    let removed: Promise<unknown>;
     let control: Duplex;
     try {
+      container = await create(engine.docker, lowering);
+      removed = container.wait({ condition: 'removed' });
+      removed.catch(() => undefined); // the session hears of it
       control = await firstWord(container, removed, listener, request.abort);
     } catch (error) {
-      await container.remove({ force: true, v: true }).catch(() => undefined);
+      await container?.remove({ force: true, v: true }).catch(() => undefined);
+      await carrier?.remove();
       throw error;
     }
-    const scrub = (directories: readonly string[]) =>
-      scrubDirectories(engine.docker, { image: image.id, shim: facts.shim, directories, labels: lowering.install.body.Labels });
-    const session = new DockerSession({ request, facts, lowering, container, removed, control, terminal, scrub });
+    const scrub = (directories: readonly string[]) => scrubDirectories(engine.docker, { image: image.id, shim: facts.shim, directories, labels });
+    const session = new DockerSession({ request, facts, lowering, container, removed, control, terminal, carrier, scrub });
     const cancel = (): void => {
       session.signal('SIGKILL');
     };

@@ -23,6 +23,8 @@ export interface DockerFacts {
   readonly hostPid: number;
   readonly namespaces: { readonly mnt: string; readonly pid: string; readonly net: string };
   readonly engine: EngineInfo;
+  /** The engine doesn't see this machine's files: what the job needs of them is sent, and /proc here doesn't show its processes. */
+  readonly apart: boolean;
   readonly image: ImageFacts;
   /** The engine has a network that leads out. */
   readonly bridge: boolean;
@@ -48,6 +50,7 @@ export interface DockerFacts {
 export interface DockerFactsInput {
   readonly request: LaunchRequest;
   readonly engine: EngineInfo;
+  readonly apart: boolean;
   readonly image: ImageFacts;
   readonly bridge: boolean;
   readonly shim: string;
@@ -125,7 +128,10 @@ export function gatherFacts(input: DockerFactsInput): DockerFacts {
     .filter((path) => path !== '/' && !IMAGE_PLACES.some((one) => within(path, one)) && !covered(path) && !isHidden(path))
     .flatMap((path) => shown(path) ?? []);
   const outermost = granted.filter((one) => !granted.some((other) => other.path !== one.path && other.directory && within(one.path, other.path)));
-  const unique = outermost.filter((one, index) => outermost.findIndex((other) => other.path === one.path) === index);
+  const once = outermost.filter((one, index) => outermost.findIndex((other) => other.path === one.path) === index);
+  // Volumes are directories: a file of the home comes along as a copy.
+  const carried = input.apart ? once.filter((one) => !one.directory && within(one.path, job.home)) : [];
+  const unique = once.filter((one) => !carried.includes(one));
 
   const masks = new Map<string, Mask>();
   for (const root of [...staged, ...unique.filter((one) => one.directory).map((one) => one.path)]) {
@@ -140,6 +146,7 @@ export function gatherFacts(input: DockerFactsInput): DockerFacts {
     hostPid: outsideNumber(),
     namespaces: { mnt: here('mnt'), pid: here('pid'), net: here('net') },
     engine,
+    apart: input.apart,
     image,
     bridge: input.bridge,
     machine: machineFacts(engine, mounts),
@@ -155,10 +162,13 @@ export function gatherFacts(input: DockerFactsInput): DockerFacts {
         const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });
         return facts?.isDirectory() === true || facts?.isFile() === true ? [{ path: rule.pattern, directory: facts.isDirectory() }] : [];
       }),
-    homeCopies: (permissions.fileRead.homeCopies ?? []).flatMap((rule) => {
-      const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });
-      return facts?.isFile() === true && rule.literal && within(rule.pattern, job.home) ? [{ path: rule.pattern, mode: facts.mode & 0o777 }] : [];
-    }),
+    homeCopies: [
+      ...carried.map(({ path }) => ({ path, mode: statSync(path).mode & 0o777 })),
+      ...(permissions.fileRead.homeCopies ?? []).flatMap((rule) => {
+        const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });
+        return facts?.isFile() === true && rule.literal && within(rule.pattern, job.home) ? [{ path: rule.pattern, mode: facts.mode & 0o777 }] : [];
+      }),
+    ],
     masks,
     hiddenPresent: request.hidden.filter((path) => lstatSync(path, { throwIfNoEntry: false }) !== undefined),
     agentSockets: agentSockets(uid, environment),

@@ -11,6 +11,7 @@ import { isSeccompArch, SECCOMP_PROBES } from '../shim/seccomp/index.ts';
 import { MASKED, READ_ONLY } from './container-mounts.ts';
 import type { DockerFacts } from './facts.host.ts';
 import { labelsOf } from './labels.ts';
+import { planVolumes } from './apart/volume-plan.ts';
 import { planMounts, CONTROL_IN_CONTAINER, SHIM_IN_CONTAINER, type MountPlan } from './mount-plan.ts';
 
 /** Values that are random or made for one launch. */
@@ -55,6 +56,8 @@ export type MountBody =
     }
   | {
       readonly Type: 'volume';
+      /** Absent: one without a name, which goes with its container. */
+      readonly Source?: string;
       readonly Target: string;
       readonly ReadOnly: boolean;
       readonly VolumeOptions: {
@@ -108,6 +111,7 @@ function lowerFiles(lowering: Lowering, request: LaunchRequest, facts: DockerFac
     'mount.stage',
     mounts.uppers.filter((one) => request.stage.some((staged) => staged.root === one.mount_point)),
   );
+  if (mounts.volumes !== undefined) lowering.equals('staged_workspace', 'end.stage.returned', 'whole', 'end');
   for (const [index, staged] of request.stage.entries()) {
     const suffix = index === 0 ? '' : `:${index}`;
     lowering.probes.push({ id: `probe.stage.create${suffix}`, kind: PROBE.stage, subject: join(staged.root, writeProbe), args: [] });
@@ -142,15 +146,20 @@ function lowerNetwork(lowering: Lowering, request: LaunchRequest, facts: DockerF
   lowering.probe('network_namespace', 'probe.net.udp4', PROBE.udp, NOWHERE_V4, [443], unreachable);
   lowering.probe('network_namespace', 'probe.net.dns', PROBE.udp, NOWHERE_V4, [53], unreachable);
   lowering.probe('network_namespace', 'probe.net.tcp6', PROBE.tcp, '2001:db8::1', [80], [...unreachable, 'EADDRNOTAVAIL', 'EAFNOSUPPORT']);
+  // Nobody listens there for these probes: that the network is the container's own is what counts.
+  if (facts.apart) lowering.equals('host_sockets', 'engine.network_mode', 'none');
   lowering.probe('host_sockets', 'probe.net.host_abstract', PROBE.unix, `@proofrun-${nonce}`, [], ['ECONNREFUSED']);
   probeHostPath(lowering, join(request.scratch, 'probe.sock'));
   if (facts.tcpPort !== undefined) lowering.probe('host_sockets', 'probe.net.host_loopback', PROBE.tcp, '127.0.0.1', [facts.tcpPort], ['ECONNREFUSED']);
 }
 
+/** Of every Linux: PROC_PID_INIT_INO of include/linux/proc_ns.h. */
+const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
+
 function lowerProcesses(lowering: Lowering, request: LaunchRequest, facts: DockerFacts, names: DockerNames): void {
   const terminal = names.terminal !== undefined;
   const { uid, gid, groups } = facts.job;
-  lowering.fact('pid_namespace', 'ns.pid', { kind: 'differs', from: facts.namespaces.pid });
+  lowering.fact('pid_namespace', 'ns.pid', { kind: 'differs', from: facts.apart ? FIRST_PID_NAMESPACE : facts.namespaces.pid });
   lowering.equals('pid_namespace', 'proc.pids', [1, 'command']);
   lowering.equals('pid_namespace', 'engine.namespaces', { pid: '', ipc: 'private', uts: '', cgroup: 'private' });
   lowering.probe('pid_namespace', 'probe.kill.host', PROBE.kill, '', [facts.hostPid], ['ESRCH']);
@@ -165,19 +174,19 @@ function lowerProcesses(lowering: Lowering, request: LaunchRequest, facts: Docke
   if (names.channel === 'socket') lowering.probe('shim_is_init', 'probe.control.closed', PROBE.unix, CONTROL_IN_CONTAINER, [], ['ECONNREFUSED']);
   if (names.runtime !== undefined) lowering.equals('shim_is_init', 'engine.runtime', names.runtime);
   lowering.equals('no_new_privs', 'status.no_new_privs', 1);
-  lowering.equals('no_new_privs', 'outside.no_new_privs', 1);
+  if (!facts.apart) lowering.equals('no_new_privs', 'outside.no_new_privs', 1);
   lowering.equals('capabilities', 'status.capabilities', 'none');
-  lowering.equals('capabilities', 'outside.capabilities', 'none');
+  if (!facts.apart) lowering.equals('capabilities', 'outside.capabilities', 'none');
   lowering.equals('capabilities', 'engine.privileges', { privileged: false, cap_add: [], cap_drop: ['ALL'], devices: [] });
   lowering.equals('user_drop', 'status.ids', { uid, gid });
-  lowering.equals('user_drop', 'outside.ids', { uid, gid });
+  if (!facts.apart) lowering.equals('user_drop', 'outside.ids', { uid, gid });
   lowering.equals(
     'user_drop',
     'status.groups',
     [...new Set([gid, ...groups])].sort((a, b) => a - b),
   );
   lowering.equals('seccomp', 'status.seccomp', 2);
-  lowering.equals('seccomp', 'outside.seccomp', 2);
+  if (!facts.apart) lowering.equals('seccomp', 'outside.seccomp', 2);
   // The engine's own, and ours on it; the engine may run under others.
   lowering.fact('seccomp', 'status.seccomp_filters', { kind: 'at_least', value: 2 });
   lowering.equals('seccomp', 'engine.security', ['no-new-privileges']);
@@ -276,7 +285,7 @@ export function lower(request: LaunchRequest, facts: DockerFacts, names: DockerN
   const { job, dimensions } = request.plan;
   const { permissions } = job;
   const labels = labelsOf(request.scratch, request.stateDirectory, facts.owner);
-  const mounts = planMounts(request, facts, labels, names.channel);
+  const mounts = facts.apart ? planVolumes(request, facts, labels, names.nonce) : planMounts(request, facts, labels, names.channel);
   const lowering = new Lowering();
   const landings = lowerFiles(lowering, request, facts, mounts, names.nonce);
   lowerNetwork(lowering, request, facts, names.nonce);

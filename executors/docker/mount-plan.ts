@@ -1,4 +1,5 @@
 import { dirname } from 'node:path';
+import type { StagedRoot } from '../../src/core/change.ts';
 import { ProofrunError } from '../../src/core/errors.ts';
 import type { JsonValue } from '../../src/core/json.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
@@ -10,13 +11,28 @@ import type { MountBody } from './lower.ts';
 export const SHIM_IN_CONTAINER = '/.proofrun/shim';
 export const CONTROL_IN_CONTAINER = '/.proofrun/control';
 /** tmpfs without a limit of the job's. */
-const SHM_BYTES = 64 << 20;
+export const SHM_BYTES = 64 << 20;
 
 /** A layer to make on the host before the launch. */
 export interface LayerPlan {
   readonly directory: string;
   /** Whose names and modes it repeats; undefined: the private home. */
   readonly root: string | undefined;
+}
+
+/** A volume of one run, with what is put into it before the container is started. */
+export interface VolumePlan {
+  readonly name: string;
+  /** In the job's container. */
+  readonly target: string;
+  readonly readOnly: boolean;
+  readonly holds:
+    | { readonly kind: 'shim' }
+    | { readonly kind: 'home' }
+    | { readonly kind: 'staged'; readonly root: StagedRoot }
+    | { readonly kind: 'granted' }
+    /** Part of the volume that `within` names, mounted over it read-only. */
+    | { readonly kind: 'denied'; readonly within: string };
 }
 
 /** The container's mounts, and what its table and the engine have to say of them. */
@@ -38,6 +54,8 @@ export interface MountPlan {
   readonly receiving: readonly string[];
   readonly uppers: readonly { readonly mount_point: string; readonly upper: string }[];
   readonly engineMounts: readonly JsonValue[];
+  /** Where the engine doesn't see this machine's files: what is sent there instead of being mounted from here. */
+  readonly volumes?: readonly VolumePlan[];
   /** Whether a path of the host can be seen in the container. */
   shows(path: string): boolean;
 }
@@ -177,7 +195,7 @@ function isDirectoryTarget(path: string, facts: DockerFacts): boolean {
 }
 
 /** Files that the engine itself mounts into every container. */
-const ENGINE_FILES = ['/etc/hostname', '/etc/hosts', '/etc/resolv.conf'];
+export const ENGINE_FILES = ['/etc/hostname', '/etc/hosts', '/etc/resolv.conf'];
 
 /** Binds keep the filesystem of their source; the engine's files lie in its data directory. */
 function bindLines(binds: readonly { readonly source: string; readonly target: string; readonly readOnly: boolean }[], facts: DockerFacts): readonly string[] {

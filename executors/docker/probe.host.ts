@@ -1,3 +1,5 @@
+import { lstatSync } from 'node:fs';
+import { release } from 'node:os';
 import type { ControlId, ExecutorCapabilities } from '../../src/core/plan.ts';
 import { locateShim } from '../shim/locate.host.ts';
 import type { Connection, Engine } from './connect.host.ts';
@@ -19,22 +21,33 @@ export interface ProbedEngine {
   readonly info: EngineInfo;
   /** The engine has its usual network, which leads out. */
   readonly bridge: boolean;
+  /** It doesn't see this machine's files. */
+  readonly apart: boolean;
 }
 
-/** Reads what a connected engine said of itself. */
-export function readEngine({ engine, info, networks }: Extract<Connection, { readonly engine: unknown }>): ProbedEngine {
-  return { engine, info: parseEngineInfo(info), bridge: networks.includes('bridge') };
+/** Reads what a connected engine said of itself. `workspace`: known already, whether it sees this machine's files. */
+export function readEngine({ engine, info, networks }: Extract<Connection, { readonly engine: unknown }>, workspace?: 'seen' | 'sent'): ProbedEngine {
+  const parsed = parseEngineInfo(info);
+  const apart = workspace === undefined ? isApart(engine, parsed) : workspace === 'sent';
+  return { engine, info: parsed, bridge: networks.includes('bridge'), apart };
+}
+
+/**
+ * An engine behind a network, in a virtual machine with a kernel of its own (Docker Desktop), or with its data where we see nothing: then we are in
+ * a container ourselves. Taken for apart by mistake, it costs time; the other way round the engine would mount what isn't there.
+ */
+function isApart({ chosen }: Engine, { operatingSystem, kernel, dataRoot }: EngineInfo): boolean {
+  if (chosen.endpoint.kind !== 'unix' || operatingSystem === 'Docker Desktop' || kernel !== release()) return true;
+  try {
+    return lstatSync(dataRoot, { throwIfNoEntry: false }) === undefined;
+  } catch {
+    return false; // there, and closed to this user
+  }
 }
 
 /** What an engine that can be used lacks for this executor. Undefined: nothing. */
-export function obstacleOf({ info, engine }: ProbedEngine): Obstacle | undefined {
+export function obstacleOf({ info }: ProbedEngine): Obstacle | undefined {
   if (info.operatingSystem === '' && info.kernel === '') return { reason: 'the engine does not describe its machine', remedy: 'docker info' };
-  if (engine.chosen.endpoint.kind !== 'unix') {
-    return {
-      reason: 'the engine is on another machine, and this version stages workspaces only where the engine sees them',
-      remedy: 'use an engine of this machine',
-    };
-  }
   try {
     locateShim();
   } catch (error) {
@@ -43,13 +56,20 @@ export function obstacleOf({ info, engine }: ProbedEngine): Obstacle | undefined
   return undefined;
 }
 
+function groupControls({ limits }: EngineInfo): readonly ControlId[] {
+  return [
+    ...(limits.processes ? (['process_limit'] as const) : []),
+    ...(limits.memory ? (['memory_limit'] as const) : []),
+    ...(limits.cpus ? (['cpu_limit'] as const) : []),
+  ];
+}
+
 export function capabilitiesOf(version: string, probed: ProbedEngine, defaultImage: string | undefined): ExecutorCapabilities {
   const { limits, runtimes } = probed.info;
   const controls = [
     ...CONTROLS,
-    ...(limits.processes ? (['process_limit'] as const) : []),
-    ...(limits.memory ? (['memory_limit'] as const) : []),
-    ...(limits.cpus ? (['cpu_limit'] as const) : []),
+    // Read back from the control groups of the machine that the job runs on.
+    ...(probed.apart ? [] : groupControls(probed.info)),
   ];
   return {
     ...base(version),

@@ -1,5 +1,8 @@
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { messageOf } from '../../src/core/errors.ts';
+import { fetchRoots } from './apart/carrier.host.ts';
+import { parseSent, SENT_RECORD } from './apart/sent-record.ts';
 import type { Engine } from './connect.host.ts';
 import { bootId } from './facts.host.ts';
 import { statusOf } from './images.host.ts';
@@ -45,9 +48,34 @@ async function removeMatching(engine: Engine, filters: readonly string[], doomed
   return left;
 }
 
-/** Everything that one run made on the engine. Resolves to what is left, in words. */
-export function reapRun(engine: Engine, scratch: string): Promise<readonly string[]> {
-  return removeMatching(engine, [`${LABEL.run}=${runMark(scratch)}`], (owner) => parseOwner(owner) !== undefined);
+/** Everything that one run made on the engine; what its job had changed there is fetched first. Resolves to what is left, in words. */
+export async function reapRun(engine: Engine, scratch: string, shim: string): Promise<readonly string[]> {
+  const warnings = await fetchLeft(engine, scratch, shim);
+  return [...warnings, ...(await removeMatching(engine, [`${LABEL.run}=${runMark(scratch)}`], (owner) => parseOwner(owner) !== undefined))];
+}
+
+async function fetchLeft(engine: Engine, scratch: string, shim: string): Promise<readonly string[]> {
+  let text: string;
+  try {
+    text = readFileSync(join(scratch, SENT_RECORD), 'utf8');
+  } catch {
+    return []; // nothing was sent
+  }
+  const sent = parseSent(text);
+  if (sent === undefined) return ['what was sent to the engine is not recorded in a form that can be read: what the job changed there is lost'];
+  // The job's own container first: what it still writes would come half.
+  const containers = await engine.docker.listContainers({ filters: { label: [`${LABEL.run}=${runMark(scratch)}`] } });
+  for (const { Id } of containers) {
+    await engine.docker
+      .getContainer(Id)
+      .remove({ force: true, v: true })
+      .catch(() => undefined);
+  }
+  try {
+    return await fetchRoots(engine.docker, shim, sent);
+  } catch (error) {
+    return [`what the job changed did not come back from the engine: ${messageOf(error)}`];
+  }
 }
 
 /** What runs of this state directory left whose owner is gone. */

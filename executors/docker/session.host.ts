@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 import { constants } from 'node:os';
+import { basename, dirname } from 'node:path';
 import type { Duplex, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import type Docker from 'dockerode';
@@ -20,8 +21,11 @@ import { receiptOfInitGone, receiptOfLanding, receiptsOfCgroup, receiptsOfStatus
 import { endingOf } from '../shim/ending.ts';
 import { encodeCommand, encodeSetting, errnoName, FrameSplitter, parseFrame, PROTOCOL_VERSION, type Command, type ShimFrame } from '../shim/protocol.ts';
 import { receiptsAtEnd, receiptsAtGate } from '../shim/receipts.ts';
-import { pidOfInspect, receiptsOfInspect } from './engine-receipts.ts';
+import type { Carrier } from './apart/carrier.host.ts';
+import { readVolumeMounts, summariseVolumes } from './apart/volume-mounts.ts';
+import { pidOfInspect, receiptOfContainerGone, receiptOfReturn, receiptOfVolumeLanding, receiptsOfInspect } from './engine-receipts.ts';
 import type { DockerFacts } from './facts.host.ts';
+import { statusOf } from './images.host.ts';
 import { removeKernelWork } from './layers.host.ts';
 import type { DockerLowering } from './lower.ts';
 import { readMounts } from '../native/mount-values.ts';
@@ -43,6 +47,8 @@ export interface DockerLaunch {
   readonly removed: Promise<unknown>;
   readonly control: Duplex;
   readonly terminal: CallerTerminal | undefined;
+  /** Where the engine doesn't see this machine's files. */
+  readonly carrier: Carrier | undefined;
   /** Removes root's files that this user can't. Resolves to what is left, in words. */
   readonly scrub: (directories: readonly string[]) => Promise<readonly string[]>;
 }
@@ -147,8 +153,17 @@ export class DockerSession implements Session {
     const outcome = await this.atGate;
     if (outcome !== 'ready') throw outcome;
     const inspected: unknown = await container.inspect();
-    this.receipts.push(...this.shimReceipts(), ...receiptsOfInspect(inspected), ...this.statusReceipts(pidOfInspect(inspected)), ...this.cgroupReceipts());
-    for (const { id, upper, host } of lowering.landings) this.receipts.push(receiptOfLanding(id, upper, await exists(upper), await exists(host)));
+    // Of another machine's processes nothing is here to be read, or to be ended by its number.
+    const init = this.launch.carrier === undefined ? pidOfInspect(inspected) : undefined;
+    this.receipts.push(...this.shimReceipts(), ...receiptsOfInspect(inspected), ...this.statusReceipts(init), ...this.cgroupReceipts());
+    this.receipts.push(...(await Promise.all(lowering.landings.map((one) => this.landing(one)))));
+  }
+
+  private async landing({ id, upper, host }: DockerLowering['landings'][number]): Promise<Receipt> {
+    const { carrier, request } = this.launch;
+    if (carrier === undefined) return receiptOfLanding(id, upper, await exists(upper), await exists(host));
+    const root = request.stage.find((one) => one.upper === dirname(upper)) ?? 'home';
+    return receiptOfVolumeLanding(id, host, await carrier.has(root, basename(upper)), await exists(host));
   }
 
   release(): Promise<void> {
@@ -293,7 +308,7 @@ export class DockerSession implements Session {
       digest: digestEnvironment,
       processLimitByRlimit: false,
       commandByName: true,
-      mounts: (text) => readMounts(text, staged),
+      mounts: (text) => (this.launch.carrier === undefined ? readMounts(text, staged) : readVolumeMounts(text, staged)),
     });
   }
 
@@ -369,24 +384,50 @@ export class DockerSession implements Session {
   }
 
   private async clean(): Promise<void> {
-    const { lowering, request, scrub } = this.launch;
+    const { lowering, request, scrub, carrier } = this.launch;
+    if (carrier !== undefined) {
+      if (this.engineLost === undefined) this.warnings.push(...(await carrier.remove()));
+      return;
+    }
     const works = [lowering.mounts.homeWork, ...request.stage.map((one) => one.work)];
     const left = works.filter((work) => !removeKernelWork(work));
     if (left.length === 0 || this.engineLost !== undefined) return;
     this.warnings.push(...(await scrub(left)));
   }
 
+  /** What the job changed comes back from an engine that doesn't see the workspace. */
+  private async fetch(carrier: Carrier): Promise<void> {
+    this.warnings.push(...carrier.warnings);
+    const { container } = this.launch;
+    const gone = await container.inspect().then(
+      () => false,
+      (error: unknown) => statusOf(error) === 404,
+    );
+    this.receipts.push(receiptOfContainerGone(container.id, gone));
+    try {
+      if (this.released) this.warnings.push(...(await carrier.fetch()));
+      this.receipts.push(receiptOfReturn(this.released));
+    } catch (error) {
+      const why = error instanceof ProofrunError && error.hint !== undefined ? `${messageOf(error)} (${error.hint})` : messageOf(error);
+      this.warnings.push(`what the job changed did not come back from the engine: ${why}`);
+    }
+  }
+
   private async end(): Promise<SessionClosing> {
     const { lowering, request } = this.launch;
     await this.endContainer();
     this.settleExited({ kind: 'signal', signal: 'SIGKILL', number: 9 });
-    this.receipts.push(...receiptsAtEnd(this.facts, (text) => summariseTable(parseMountinfo(text))));
+    const { carrier } = this.launch;
+    const summarise = carrier === undefined ? summariseTable : summariseVolumes;
+    this.receipts.push(...receiptsAtEnd(this.facts, (text) => summarise(parseMountinfo(text))));
     if (this.init !== undefined) {
       if (lives(this.init)) killQuietly(this.init.pid);
       this.receipts.push(receiptOfInitGone(this.init.pid, await hasEnded(this.init, END_MS)));
     }
     // Before the release nothing of the job ran: what lies there are our probes.
-    const discarded = this.released ? countDiscarded(lowering.mounts.homeUpper) : ({ files: 0, bytes: 0, top: [] } as const);
+    const nothing = { files: 0, bytes: 0, top: [] } as const;
+    const discarded = !this.released ? nothing : carrier === undefined ? countDiscarded(lowering.mounts.homeUpper) : await carrier.countHome();
+    if (carrier !== undefined) await this.fetch(carrier);
     await this.clean();
     const { dimensions } = request.plan;
     const { peaks } = this;

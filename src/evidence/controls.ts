@@ -12,7 +12,8 @@ const end = (...ids: readonly string[]): readonly OwedReceipt[] => ids.map((id) 
 
 /**
  * Which receipts each control owes, whatever the executor. A control without its receipts is not installed: a backend that
- * can't take one of them doesn't list the control among its capabilities.
+ * can't take one of them doesn't list the control among its capabilities. Where the host sees the job's processes, the lowering adds what is
+ * read of them from outside (`outside.*`): on an engine of another machine nobody here can.
  */
 export const OWED: Readonly<Record<ControlId, readonly OwedReceipt[]>> = {
   mount_namespace: [...gate('ns.mnt', 'mount.table', 'mount.propagation'), ...end('end.mount.table')],
@@ -34,10 +35,10 @@ export const OWED: Readonly<Record<ControlId, readonly OwedReceipt[]>> = {
   host_sockets: gate('probe.net.host_abstract', 'probe.net.host_path', 'probe.net.host_loopback'),
   pid_namespace: [...gate('ns.pid', 'proc.pids', 'probe.kill.host'), ...end('end.processes')],
   shim_is_init: gate('init.pid', 'init.dumpable', 'init.capabilities', 'probe.init.memory'),
-  no_new_privs: gate('status.no_new_privs', 'outside.no_new_privs'),
-  capabilities: gate('status.capabilities', 'outside.capabilities'),
-  user_drop: gate('status.ids', 'status.groups', 'outside.ids'),
-  seccomp: gate('status.seccomp', 'status.seccomp_filters', 'outside.seccomp'),
+  no_new_privs: gate('status.no_new_privs'),
+  capabilities: gate('status.capabilities'),
+  user_drop: gate('status.ids', 'status.groups'),
+  seccomp: gate('status.seccomp', 'status.seccomp_filters'),
   descriptors: gate('fds'),
   no_program: gate('probe.fork', 'probe.seccomp.execve', 'probe.seccomp.execveat', 'probe.seccomp.clone_process'),
   listed_programs: gate('probe.exec.unlisted', 'probe.exec.memfd', 'mount.executable'),

@@ -7,11 +7,12 @@ import type { ControlId, ExecutorCapabilities, ExecutorId } from '../../src/core
 import type { Ending } from '../../src/core/run.ts';
 import type { Executor, IoPlan, LaunchRequest, Session, SessionClosing } from '../../src/executor/executor.ts';
 import { planFor } from '../support/conformance-job.ts';
-import { engineClient, engineEnvironment, ensureImage } from '../support/docker-lab.host.ts';
+import { engineClient, engineEnvironment, ensureImage, remoteEnvironment } from '../support/docker-lab.host.ts';
 import { removeTree } from '../support/users.host.ts';
 
 export interface Backend {
-  readonly id: ExecutorId;
+  /** As REQUIRE_EXECUTORS names it: an executor, or one in a place of its own. */
+  readonly id: ExecutorId | 'docker-remote';
   /** Undefined: not built into this version. */
   readonly load: (() => Promise<Executor>) | undefined;
   /** Controls that this executor never has, wherever it runs: requirements that need them don't apply. */
@@ -39,14 +40,25 @@ async function loadDocker(): Promise<Executor> {
   return createDockerExecutor({ version: '0.0.0-test', environment });
 }
 
+/** Its engine over TCP with TLS: the workspace is sent there, and the changes come back. */
+async function loadRemoteDocker(): Promise<Executor> {
+  const environment = remoteEnvironment();
+  if (typeof environment === 'string') return createDockerExecutor({ version: '0.0.0-test', environment: { DOCKER_HOST: 'tcp://127.0.0.1:1' } });
+  await ensureImage(engineClient());
+  return createDockerExecutor({ version: '0.0.0-test', environment });
+}
+
 export const BACKENDS: readonly Backend[] = [
   { id: 'host', load: async () => createHostExecutor({ version: '0.0.0-test' }), never: (control) => control !== 'environment' && control !== 'wall_time' },
   { id: 'native', load: nativeLoader(), never: () => false },
   { id: 'docker', load: loadDocker, never: () => false },
+  { id: 'docker-remote', load: loadRemoteDocker, never: () => false },
 ];
 
-/** REQUIRE_EXECUTORS=native,docker: what has to be here, so that a skip is a failure. */
-export const REQUIRED: ReadonlySet<string> = new Set((process.env['REQUIRE_EXECUTORS'] ?? '').split(',').filter((name) => name !== ''));
+/** REQUIRE_EXECUTORS=native,docker: what has to be here, so that a skip is a failure. Who needs docker needs both ways to reach it. */
+export const REQUIRED: ReadonlySet<string> = new Set(
+  (process.env['REQUIRE_EXECUTORS'] ?? '').split(',').flatMap((name) => (name === '' ? [] : name === 'docker' ? ['docker', 'docker-remote'] : [name])),
+);
 
 export interface CommandOptions {
   readonly env?: Readonly<Record<string, string>>;

@@ -304,7 +304,7 @@ function children(): readonly string[] {
 
 requirement('REQ-26', async (bench) => {
   await bench.run(['/bin/true']);
-  const before = [descriptors(), children()];
+  const before = { descriptors: descriptors(), children: children() };
   for (let round = 0; round < 5; round++) {
     await bench.run(sh('echo some; sleep 600 & exit 1'));
     const refused = await bench.launch(['/bin/true']);
@@ -315,7 +315,9 @@ requirement('REQ-26', async (bench) => {
   }
   // Streams of Node are closed one turn of the loop after they ended.
   await new Promise(setImmediate);
-  expect([descriptors(), children()]).toEqual(before);
+  expect(children()).toEqual(before.children);
+  // A connection of an earlier run may have been closing while they were counted.
+  expect(descriptors()).toBeLessThanOrEqual(before.descriptors);
 });
 
 requirement('REQ-27', async (bench) => {

@@ -41,6 +41,7 @@ const FACTS: DockerFacts = {
   job: { uid: 1000, gid: 1000, groups: [1000, 1001] },
   hostPid: 4127,
   namespaces: { mnt: 'mnt:[1]', pid: 'pid:[2]', net: 'net:[3]' },
+  apart: false,
   engine: {
     runtimes: ['runc', 'runsc'],
     defaultRuntime: 'runc',

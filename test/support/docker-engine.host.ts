@@ -8,11 +8,20 @@ export interface TestEngine {
   /** For DOCKER_HOST. */
   readonly host: string;
   readonly directory: string;
+  /** The same engine as somebody elsewhere reaches it: DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH. */
+  readonly remote: RemoteEnvironment;
   /** Of dockerd. */
   readonly pid: number;
   /** Kills dockerd with SIGKILL and starts it again on the same data. */
   crash(): Promise<void>;
   stop(): Promise<void>;
+}
+
+export interface RemoteEnvironment {
+  readonly DOCKER_HOST: string;
+  readonly DOCKER_TLS_VERIFY: '1';
+  /** Holds ca.pem, cert.pem and key.pem of a client. */
+  readonly DOCKER_CERT_PATH: string;
 }
 
 const PROGRAMS = ['/usr/sbin/dockerd', '/usr/bin/dockerd'];
@@ -37,8 +46,9 @@ export async function startEngine(more: readonly string[] = []): Promise<TestEng
   mkdirSync(join(directory, 'run'), { mode: 0o755 });
   chmodSync(directory, 0o755); // mkdtemp makes it 0700
   writeFileSync(join(directory, 'daemon.json'), JSON.stringify({ runtimes: runtimes() }));
+  makeAuthority(join(directory, 'tls'));
   const containerd = await startContainerd(directory);
-  let child: ChildProcess | undefined;
+  let child: Daemon | undefined;
   let failure: Error | undefined;
   let driver: (typeof DRIVERS)[number] = 'overlay2';
   for (const one of DRIVERS) {
@@ -51,7 +61,7 @@ export async function startEngine(more: readonly string[] = []): Promise<TestEng
     }
   }
   if (child === undefined) {
-    await ended(containerd, 'SIGTERM');
+    await ended(containerd.child, 'SIGTERM');
     rmSync(directory, { recursive: true, force: true });
     throw failure ?? new Error('dockerd did not start');
   }
@@ -59,16 +69,20 @@ export async function startEngine(more: readonly string[] = []): Promise<TestEng
   return {
     host: `unix://${join(directory, 'run', 'docker.sock')}`,
     directory,
+    get remote(): RemoteEnvironment {
+      const address = /API listen on (127\.0\.0\.1:\d+)/.exec(running.said)?.[1] ?? 'nowhere';
+      return { DOCKER_HOST: `tcp://${address}`, DOCKER_TLS_VERIFY: '1', DOCKER_CERT_PATH: join(directory, 'tls', 'client') };
+    },
     get pid() {
-      return running.pid ?? 0;
+      return running.child.pid ?? 0;
     },
     crash: async () => {
-      await ended(running, 'SIGKILL');
+      await ended(running.child, 'SIGKILL');
       running = await start(directory, driver, more);
     },
     stop: async () => {
-      await ended(running, 'SIGTERM');
-      await ended(containerd, 'SIGTERM');
+      await ended(running.child, 'SIGTERM');
+      await ended(containerd.child, 'SIGTERM');
       // A container with the host's network leaves a mount of dockerd's behind.
       for (const point of mountsBelow(directory)) spawnSync('umount', ['--lazy', point]);
       rmSync(directory, { recursive: true, force: true });
@@ -84,7 +98,7 @@ function runtimes(): Record<string, { readonly path: string; readonly runtimeArg
 }
 
 /** As a service of its own, as distributions run it: it outlives a dockerd that is killed. */
-async function startContainerd(directory: string): Promise<ChildProcess> {
+async function startContainerd(directory: string): Promise<Daemon> {
   const config = join(directory, 'containerd.toml');
   const text = [
     'version = 2',
@@ -95,11 +109,17 @@ async function startContainerd(directory: string): Promise<ChildProcess> {
     `address = "${join(directory, 'containerd.sock')}"`,
   ];
   writeFileSync(config, `${text.join('\n')}\n`);
-  return await until('containerd', ['/usr/bin/containerd', '--config', config], 'containerd successfully booted');
+  return await until('containerd', ['/usr/bin/containerd', '--config', config], (said) => said.includes('containerd successfully booted'));
+}
+
+interface Daemon {
+  readonly child: ChildProcess;
+  /** Until it was ready. */
+  readonly said: string;
 }
 
 /** Starts a daemon that ends with the process that started it, whatever becomes of that one; resolves when it has said that it is ready. */
-async function until(name: string, argv: readonly string[], ready: string): Promise<ChildProcess> {
+async function until(name: string, argv: readonly string[], ready: (said: string) => boolean): Promise<Daemon> {
   const child = spawn('setpriv', ['--pdeathsig', 'TERM', '--', ...argv], {
     stdio: ['ignore', 'ignore', 'pipe'],
     env: { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' },
@@ -112,14 +132,38 @@ async function until(name: string, argv: readonly string[], ready: string): Prom
     });
     child.stderr.on('data', (part: Buffer) => {
       said = `${said}${part.toString()}`.slice(-20_000);
-      if (said.includes(ready)) resolve();
+      if (ready(said)) resolve();
     });
   });
   child.unref();
-  return child;
+  return { child, said };
 }
 
-async function start(directory: string, driver: string, more: readonly string[]): Promise<ChildProcess> {
+/** Own key, certificate of this engine, and certificate of a client, all signed by an authority of this session's. */
+function makeAuthority(directory: string): void {
+  const client = join(directory, 'client');
+  mkdirSync(client, { recursive: true });
+  chmodSync(directory, 0o755);
+  const run = (...words: readonly string[]): void => {
+    const made = spawnSync('openssl', words, { cwd: directory, encoding: 'utf8' });
+    if (made.status !== 0) throw new Error(`openssl ${words.join(' ')}: ${made.stderr}`);
+  };
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
+  run('req', '-x509', ...key, '-days', '2', '-keyout', 'ca-key.pem', '-out', 'client/ca.pem', '-subj', '/CN=test authority');
+  for (const [name, usage, folder] of [
+    ['server', 'serverAuth', '.'],
+    ['client', 'clientAuth', 'client'],
+  ] as const) {
+    writeFileSync(join(directory, `${name}.ext`), `subjectAltName=IP:127.0.0.1\nextendedKeyUsage=${usage}\n`);
+    run('req', ...key, '-keyout', `${folder}/key.pem`, '-out', `${name}.csr`, '-subj', `/CN=${name}`);
+    const signed = ['-req', '-in', `${name}.csr`, '-CA', 'client/ca.pem', '-CAkey', 'ca-key.pem', '-CAcreateserial', '-days', '2'];
+    run('x509', ...signed, '-extfile', `${name}.ext`, '-out', `${folder}/cert.pem`);
+  }
+  // The ordinary user of the tests is this client too.
+  chmodSync(join(client, 'key.pem'), 0o644);
+}
+
+async function start(directory: string, driver: string, more: readonly string[]): Promise<Daemon> {
   const { user } = users();
   const group = typeof user === 'string' ? 0 : user.gid;
   const program = PROGRAMS.find((path) => existsSync(path)) ?? 'dockerd';
@@ -136,9 +180,11 @@ async function start(directory: string, driver: string, more: readonly string[])
       join(directory, 'containerd.sock'),
     ],
     ...['--bridge=none', '--iptables=false', '--ip6tables=false', '--ip-forward=false', '--ip-masq=false', '--userland-proxy=false'],
+    ...['--host', 'tcp://127.0.0.1:0', '--tlsverify', '--tlscacert', join(directory, 'tls/client/ca.pem')],
+    ...['--tlscert', join(directory, 'tls/cert.pem'), '--tlskey', join(directory, 'tls/key.pem')],
     ...['--exec-opt', 'native.cgroupdriver=cgroupfs', '--storage-driver', driver, ...more],
   ];
-  return await until('dockerd', [program, ...words], 'API listen on');
+  return await until('dockerd', [program, ...words], (said) => said.includes('API listen on /') && said.includes('API listen on 127.'));
 }
 
 async function ended(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {

@@ -44,11 +44,13 @@ export class DockerLab {
   readonly workspace: string;
   readonly home: string;
   readonly owner: TestUser;
+  readonly #environment: NodeJS.ProcessEnv | string;
   #count = 0;
   #capabilities: ExecutorCapabilities | undefined;
 
-  constructor(owner: TestUser) {
+  constructor(owner: TestUser, environment: NodeJS.ProcessEnv | string = engineEnvironment()) {
     this.owner = owner;
+    this.#environment = environment;
     this.base = temporaryDirectory(owner, 'proofrun-docker-');
     this.workspace = this.#own(join(this.base, 'work'));
     this.home = this.#own(join(this.base, 'home'));
@@ -73,7 +75,7 @@ export class DockerLab {
   }
 
   #options(more: Partial<DockerExecutorOptions>): DockerExecutorOptions {
-    const environment = engineEnvironment();
+    const environment = this.#environment;
     if (typeof environment === 'string') throw new Error(environment);
     return { version: '0.0.0-test', environment, ...more };
   }

@@ -12,6 +12,12 @@ export function engineEnvironment(): { readonly DOCKER_HOST: string } | string {
   return host === undefined ? (whyNoEngine() ?? 'this session started no engine') : { DOCKER_HOST: host };
 }
 
+/** The same engine over TCP with TLS on the loopback: one that is not known to see this machine's files. */
+export function remoteEnvironment(): NodeJS.ProcessEnv | string {
+  const text = process.env['PROOFRUN_TEST_DOCKER_REMOTE'];
+  return text === undefined ? (whyNoEngine() ?? 'this session started no engine') : (JSON.parse(text) as NodeJS.ProcessEnv);
+}
+
 /** A client of the tests' own, for looking and for hostile images. */
 export function engineClient(host = process.env['PROOFRUN_TEST_DOCKER'] ?? ''): Dockerode {
   return new Dockerode({ socketPath: host.replace(/^unix:\/\//, '') });

@@ -24,8 +24,8 @@ const PARTS = [
 
 /**
  * Once for all the projects that start sandboxes: builds what is older than its sources, and as root copies the result to a place
- * that the ordinary user can read but not write, and starts an engine. PROOFRUN_TEST_INSTALL, PROOFRUN_TEST_NODE and PROOFRUN_TEST_DOCKER tell
- * the workers where.
+ * that the ordinary user can read but not write, and starts an engine. PROOFRUN_TEST_INSTALL, PROOFRUN_TEST_NODE, PROOFRUN_TEST_DOCKER
+ * and PROOFRUN_TEST_DOCKER_REMOTE tell the workers where.
  */
 export default async function setUpSession(): Promise<(() => Promise<void>) | undefined> {
   if (process.env['PROOFRUN_TEST_SESSION'] !== undefined) return undefined;
@@ -33,7 +33,10 @@ export default async function setUpSession(): Promise<(() => Promise<void>) | un
   buildOrThrow('scripts/build-shim.mjs', '--native');
   buildOrThrow('scripts/build.mjs');
   const engine = whyNoEngine() === undefined ? await startEngine() : undefined;
-  if (engine !== undefined) process.env['PROOFRUN_TEST_DOCKER'] = engine.host;
+  if (engine !== undefined) {
+    process.env['PROOFRUN_TEST_DOCKER'] = engine.host;
+    process.env['PROOFRUN_TEST_DOCKER_REMOTE'] = JSON.stringify(engine.remote);
+  }
   const { user } = users();
   const copy = process.getuid?.() !== 0 || typeof user === 'string' ? undefined : copyInstallation();
   if (copy !== undefined && typeof user !== 'string') {

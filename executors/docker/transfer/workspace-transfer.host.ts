@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { StagedRoot } from '../../../src/core/change.ts';
 import { messageOf, ProofrunError } from '../../../src/core/errors.ts';
@@ -32,6 +32,8 @@ export interface WorkspaceTransfer {
   upload(site: TransferSite, root: StagedRoot, hidden: readonly string[]): Promise<TransferNotes>;
   /** Makes the root's upper directory, empty until now, what an overlay's would be. After the container has ended. What comes is hostile. */
   download(site: TransferSite, root: StagedRoot): Promise<TransferNotes>;
+  /** Something was sent of which nothing came back yet. */
+  owed(root: StagedRoot): boolean;
 }
 
 export interface WorkspaceTransferOptions {
@@ -63,6 +65,7 @@ function readRecord(root: StagedRoot): Manifest {
 export function createWorkspaceTransfer({ shim, markers, limits }: WorkspaceTransferOptions): WorkspaceTransfer {
   const bounded = limits === undefined ? {} : { limits };
   return {
+    owed: (root) => existsSync(recordOf(root)) && readdirSync(root.upper).length === 0,
     upload: async ({ client, container, path }, root, hidden) => {
       const up = uploadTree({ root: root.root, hidden, under: path.slice(1), ...bounded });
       await client.putTree(container, path, up.stream);
