@@ -113,7 +113,7 @@ describe.skipIf(typeof environment === 'string')("on an engine that doesn't see 
       alter: (install) =>
         mounts(
           install,
-          at(own.workspace, (one) => ({ ...one, Source: 'another' }) as MountBody),
+          at(own.workspace, (one) => ({ ...one, Source: 'another' })),
         ),
       lost: [...FILES],
     },
@@ -122,7 +122,7 @@ describe.skipIf(typeof environment === 'string')("on an engine that doesn't see 
       alter: (install) =>
         mounts(
           install,
-          at('/.proofrun', (one) => ({ ...one, ReadOnly: false }) as MountBody),
+          at('/.proofrun', (one) => ({ ...one, ReadOnly: false })),
         ),
       lost: [...FILES],
     },
@@ -166,11 +166,12 @@ describe.skipIf(typeof environment === 'string')("on an engine that doesn't see 
     const report = await own.run(sh('echo started'), { alter });
     expect([report.decision.kind, report.stdout]).toEqual(['refuse', '']);
     for (const dimension of lost) expect([dimension, report.levels[dimension]]).toEqual([dimension, 'unenforced']);
-    for (const name of ['another'])
+    for (const name of ['another']) {
       await engineClient()
         .getVolume(name)
         .remove({ force: true })
         .catch(() => undefined);
+    }
     expect(await left()).toEqual([]);
   });
 
