@@ -172,6 +172,27 @@ static void report_self(void) {
   free(status);
 }
 
+/* Where nobody but this process sees the container's control groups: what limits it, what it used and which limits it met. */
+static void report_groups(void) {
+  static const char *const files[] = {
+      "memory/memory.limit_in_bytes", "memory/memory.memsw.limit_in_bytes", "memory/memory.max_usage_in_bytes", "memory/memory.oom_control",
+      "pids/pids.max",                "pids/pids.events",                   "pids/pids.peak",                   "cpu/cpu.cfs_quota_us",
+      "cpu/cpu.cfs_period_us",        "cpuacct/cpuacct.usage",              "memory.max",                       "memory.swap.max",
+      "memory.peak",                  "memory.events",                      "pids.max",                         "pids.events",
+      "pids.peak",                    "cpu.max",                            "cpu.stat",
+  };
+  if (!relaying || commands_fd == FD_CONTROL) return;
+  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    char path[96];
+    char *text;
+    snprintf(path, sizeof path, "/sys/fs/cgroup/%s", files[i]);
+    ssize_t length = read_file(path, &text);
+    if (length < 0) continue; /* the other version's, or a controller that isn't there */
+    say_fact(FD_CONTROL, path, path, text, (size_t)length);
+    free(text);
+  }
+}
+
 struct watch {
   pid_t command;
   int ended, quitting, deserted;
@@ -226,6 +247,7 @@ static void reap(struct watch *watch) {
       continue;
     }
     watch->ended = 1;
+    report_groups();
     say_number(FD_CONTROL, SAY_ENDED, (uint64_t)(unsigned)status);
   }
 }
@@ -335,6 +357,7 @@ static void finish(struct watch *watch) {
     if (watch->deserted) _exit(0);
     drain(watch);
   }
+  report_groups();
   struct rusage used;
   getrusage(RUSAGE_CHILDREN, &used);
   say_numbers(FD_CONTROL, SAY_DONE, (uint64_t)used.ru_utime.tv_sec * 1000000 + (uint64_t)used.ru_utime.tv_usec,
@@ -391,6 +414,7 @@ int run_inner(int commands, int relays) {
   if (command.terminal) watch.slave = make_terminal(&command);
   drop_rights(&command);
   report_self();
+  report_groups();
 
   int gate[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, gate) != 0) fail("socketpair", "gate");
