@@ -151,7 +151,8 @@ static int make_terminal(const struct command *command) {
   if (command->change_ids && fchown(slave, command->uid, (gid_t)-1) != 0) fail("fchown", name);
   struct winsize size = {.ws_row = (unsigned short)command->rows, .ws_col = (unsigned short)command->columns};
   if (ioctl(slave, TIOCSWINSZ, &size) != 0) fail("ioctl TIOCSWINSZ", name);
-  if (setsid() < 0) fail("setsid", "");
+  /* A runtime may have made the first process of a container a session's leader already. */
+  if (setsid() < 0 && getsid(0) != getpid()) fail("setsid", "");
   if (ioctl(slave, TIOCSCTTY, 0) != 0) fail("ioctl TIOCSCTTY", name);
   if (relaying) streams_open_terminal(master);
   else send_descriptor(FD_HANDOVER, master);
