@@ -56,20 +56,13 @@ export function obstacleOf({ info }: ProbedEngine): Obstacle | undefined {
   return undefined;
 }
 
-function groupControls({ limits }: EngineInfo): readonly ControlId[] {
-  return [
-    ...(limits.processes ? (['process_limit'] as const) : []),
-    ...(limits.memory ? (['memory_limit'] as const) : []),
-    ...(limits.cpus ? (['cpu_limit'] as const) : []),
-  ];
-}
-
 export function capabilitiesOf(version: string, probed: ProbedEngine, defaultImage: string | undefined): ExecutorCapabilities {
   const { limits, runtimes } = probed.info;
   const controls = [
     ...CONTROLS,
-    // Read back from the control groups of the machine that the job runs on.
-    ...(probed.apart ? [] : groupControls(probed.info)),
+    ...(limits.processes ? (['process_limit'] as const) : []),
+    ...(limits.memory ? (['memory_limit'] as const) : []),
+    ...(limits.cpus ? (['cpu_limit'] as const) : []),
   ];
   return {
     ...base(version),

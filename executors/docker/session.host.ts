@@ -329,6 +329,7 @@ export class DockerSession implements Session {
   }
 
   private cgroupReceipts(): readonly Receipt[] {
+    if (this.launch.carrier !== undefined) return this.insideCgroupReceipts();
     const pid = this.hostPids.at(-1);
     if (pid === undefined) return [];
     const { cgroupVersion } = this.launch.facts.engine;
@@ -349,8 +350,27 @@ export class DockerSession implements Session {
     return receipts;
   }
 
+  /** From the shim, in the container's own view of its groups, which the job can't write. */
+  private insideCgroupReceipts(): readonly Receipt[] {
+    const top = '/sys/fs/cgroup';
+    this.groups =
+      this.launch.facts.engine.cgroupVersion === 2
+        ? [{ version: 2, directory: top, controllers: ['memory', 'pids', 'cpu'] }]
+        : ['memory', 'pids', 'cpu', 'cpuacct'].map((name) => ({ version: 1, directory: `${top}/${name}`, controllers: [name] }));
+    return this.groups.flatMap((group) => {
+      try {
+        return receiptsOfCgroup(readFacts([group], undefined, this.heardOf), 'shim');
+      } catch {
+        return []; // a hierarchy that isn't there gives no receipt
+      }
+    });
+  }
+
+  /** A file that the shim read. */
+  private readonly heardOf = (file: string): string | undefined => this.facts.get(file)?.bytes.toString('utf8');
+
   private readPeaks(): CgroupPeaks {
-    return readPeaks(this.groups);
+    return this.launch.carrier === undefined ? readPeaks(this.groups) : readPeaks(this.groups, this.heardOf);
   }
 
   /** Ends the tree and waits until the engine has removed the container. Never throws. */
@@ -399,6 +419,11 @@ export class DockerSession implements Session {
   private async fetch(carrier: Carrier): Promise<void> {
     this.warnings.push(...carrier.warnings);
     const { container } = this.launch;
+    if (this.engineLost !== undefined && (await answers(container))) {
+      // It was started again: what the job changed is still there, and nothing may write to it any more.
+      this.engineLost = undefined;
+      await container.remove({ force: true, v: true }).catch(() => undefined);
+    }
     const gone = await container.inspect().then(
       () => false,
       (error: unknown) => statusOf(error) === 404,
@@ -425,9 +450,9 @@ export class DockerSession implements Session {
       this.receipts.push(receiptOfInitGone(this.init.pid, await hasEnded(this.init, END_MS)));
     }
     // Before the release nothing of the job ran: what lies there are our probes.
+    if (carrier !== undefined) await this.fetch(carrier);
     const nothing = { files: 0, bytes: 0, top: [] } as const;
     const discarded = !this.released ? nothing : carrier === undefined ? countDiscarded(lowering.mounts.homeUpper) : await carrier.countHome();
-    if (carrier !== undefined) await this.fetch(carrier);
     await this.clean();
     const { dimensions } = request.plan;
     const { peaks } = this;
@@ -475,6 +500,22 @@ async function exists(path: string): Promise<boolean> {
     // What can't be looked at is not known to be absent.
     return errnoOf(error) !== 'ENOENT';
   }
+}
+
+/** How long an engine that was lost may take to come back with the changes of a job. */
+const RETURN_MS = 30_000;
+
+async function answers(container: Docker.Container): Promise<boolean> {
+  for (const since = performance.now(); performance.now() - since < RETURN_MS;) {
+    try {
+      await container.inspect();
+      return true;
+    } catch (error) {
+      if (statusOf(error) !== undefined) return true;
+    }
+    await delay(200);
+  }
+  return false;
 }
 
 function killQuietly(pid: number): void {

@@ -44,6 +44,9 @@ function read(file: string): string {
   }
 }
 
+/** How a file of a group is read: here, or from what a shim said that it read elsewhere. Undefined: it isn't there. */
+export type GroupReader = (file: string) => string | undefined;
+
 function readIfThere(file: string): string | undefined {
   try {
     return readFileSync(file, 'utf8');
@@ -52,33 +55,39 @@ function readIfThere(file: string): string | undefined {
   }
 }
 
-function limitFact(name: LimitFactName, file: string): CgroupFact {
-  const text = read(file);
+function required(look: GroupReader, file: string): string {
+  const text = look(file);
+  if (text === undefined) throw new ProofrunError('ERR_LAUNCH', { message: `control group: there is no ${file}` });
+  return text;
+}
+
+function limitFact(look: GroupReader, name: LimitFactName, file: string): CgroupFact {
+  const text = required(look, file);
   const value = parseLimit(text);
   return { name, file, text, value: value === undefined ? text : value };
 }
 
 /** v1 shows memory plus swap; the fact is the difference. Undefined where swap isn't counted. */
-function legacySwapFact(directory: string): CgroupFact | undefined {
+function legacySwapFact(look: GroupReader, directory: string): CgroupFact | undefined {
   const files = [join(directory, 'memory.limit_in_bytes'), join(directory, 'memory.memsw.limit_in_bytes')] as const;
-  const sumText = readIfThere(files[1]);
+  const sumText = look(files[1]);
   if (sumText === undefined) return undefined;
-  const memoryText = read(files[0]);
+  const memoryText = required(look, files[0]);
   const memory = parseLimit(memoryText);
   const sum = parseLimit(sumText);
   const value = typeof sum === 'number' && typeof memory === 'number' ? sum - memory : sum === undefined || memory === undefined ? memoryText + sumText : null;
   return { name: 'swap_limit', file: files.join(', '), text: memoryText + sumText, value };
 }
 
-function cpuFact(version: 1 | 2, directory: string): CgroupFact {
+function cpuFact(look: GroupReader, version: 1 | 2, directory: string): CgroupFact {
   if (version === 2) {
     const file = join(directory, 'cpu.max');
-    const text = read(file);
+    const text = required(look, file);
     const parsed = parseCpuMax(text);
     return { name: 'cpu_limit', file, text, value: parsed === undefined ? text : parsed.quotaUs === null ? null : parsed.quotaUs / parsed.periodUs };
   }
   const files = [join(directory, 'cpu.cfs_quota_us'), join(directory, 'cpu.cfs_period_us')] as const;
-  const [quotaText, periodText] = [read(files[0]), read(files[1])];
+  const [quotaText, periodText] = [required(look, files[0]), required(look, files[1])];
   const [quota, period] = [parseLimit(quotaText), parseLimit(periodText)];
   const value = typeof quota === 'number' && typeof period === 'number' && period > 0 ? quota / period : quota === null ? null : quotaText + periodText;
   return { name: 'cpu_limit', file: files.join(', '), text: quotaText + periodText, value };
@@ -103,7 +112,7 @@ function directoriesOf(directories: readonly CgroupDirectory[], membershipText: 
 }
 
 /** The limits in these directories or, with a pid, in those that /proc/<pid>/cgroup names. Throws ERR_LAUNCH when a file can't be read. */
-export function readFacts(directories: readonly CgroupDirectory[], pid?: number): readonly CgroupFact[] {
+export function readFacts(directories: readonly CgroupDirectory[], pid?: number, look: GroupReader = readIfThere): readonly CgroupFact[] {
   const facts: CgroupFact[] = [];
   let places = directories;
   if (pid !== undefined) {
@@ -114,23 +123,23 @@ export function readFacts(directories: readonly CgroupDirectory[], pid?: number)
   }
   for (const { version, directory, controllers } of places) {
     if (controllers.includes('memory')) {
-      facts.push(limitFact('memory_limit', join(directory, version === 1 ? 'memory.limit_in_bytes' : 'memory.max')));
+      facts.push(limitFact(look, 'memory_limit', join(directory, version === 1 ? 'memory.limit_in_bytes' : 'memory.max')));
       const swap =
         version === 1
-          ? legacySwapFact(directory)
-          : readIfThere(join(directory, 'memory.swap.max')) === undefined
+          ? legacySwapFact(look, directory)
+          : look(join(directory, 'memory.swap.max')) === undefined
             ? undefined
-            : limitFact('swap_limit', join(directory, 'memory.swap.max'));
+            : limitFact(look, 'swap_limit', join(directory, 'memory.swap.max'));
       if (swap !== undefined) facts.push(swap);
     }
-    if (controllers.includes('pids')) facts.push(limitFact('process_limit', join(directory, 'pids.max')));
-    if (controllers.includes('cpu')) facts.push(cpuFact(version, directory));
+    if (controllers.includes('pids')) facts.push(limitFact(look, 'process_limit', join(directory, 'pids.max')));
+    if (controllers.includes('cpu')) facts.push(cpuFact(look, version, directory));
   }
   return facts;
 }
 
 /** Never throws: what can't be read is null. */
-export function readPeaks(directories: readonly CgroupDirectory[]): CgroupPeaks {
+export function readPeaks(directories: readonly CgroupDirectory[], look: GroupReader = readIfThere): CgroupPeaks {
   const first = <T>(pick: (directory: CgroupDirectory) => T | undefined): T | null => {
     for (const directory of directories) {
       const value = pick(directory);
@@ -138,8 +147,8 @@ export function readPeaks(directories: readonly CgroupDirectory[]): CgroupPeaks 
     }
     return null;
   };
-  const number = (directory: string, file: string): number | undefined => parseLimit(readIfThere(join(directory, file)) ?? '') ?? undefined;
-  const keyed = (directory: string, file: string, key: string): number | undefined => parseFlatKeyed(readIfThere(join(directory, file)) ?? '').get(key);
+  const number = (directory: string, file: string): number | undefined => parseLimit(look(join(directory, file)) ?? '') ?? undefined;
+  const keyed = (directory: string, file: string, key: string): number | undefined => parseFlatKeyed(look(join(directory, file)) ?? '').get(key);
   const of = (controller: string, pick: (version: 1 | 2, directory: string) => number | undefined) =>
     first(({ version, directory, controllers }) => (controllers.includes(controller) ? pick(version, directory) : undefined));
   return {

@@ -43,7 +43,9 @@ export function receiptOfInitGone(pid: number, gone: boolean): Receipt {
 
 const LIMIT_IDS = { memory_limit: 'limit.memory', swap_limit: 'limit.swap', process_limit: 'limit.processes', cpu_limit: 'limit.cpus' } as const;
 
-/** Limits of the control groups that /proc/<pid>/cgroup of the job names. */
-export function receiptsOfCgroup(facts: readonly CgroupFact[]): readonly Receipt[] {
-  return facts.flatMap((fact) => (fact.name === 'group' ? [] : [procReceipt(LIMIT_IDS[fact.name], fact.file, fact.value)]));
+/** Limits of the control groups that /proc/<pid>/cgroup of the job names; `source`: who read them. */
+export function receiptsOfCgroup(facts: readonly CgroupFact[], source: 'proc' | 'shim' = 'proc'): readonly Receipt[] {
+  return facts.flatMap((fact) =>
+    fact.name === 'group' ? [] : [mintReceipt({ id: LIMIT_IDS[fact.name], kind: 'fact', source, phase: 'gate', readFrom: fact.file, value: fact.value })],
+  );
 }

@@ -156,7 +156,8 @@ static int make_terminal(const struct command *command) {
   if (command->change_ids && fchown(slave, command->uid, (gid_t)-1) != 0) fail("fchown", name);
   struct winsize size = {.ws_row = (unsigned short)command->rows, .ws_col = (unsigned short)command->columns};
   if (ioctl(slave, TIOCSWINSZ, &size) != 0) fail("ioctl TIOCSWINSZ", name);
-  if (setsid() < 0) fail("setsid", "");
+  /* A runtime may have made the first process of a container a session's leader already. */
+  if (setsid() < 0 && getsid(0) != getpid()) fail("setsid", "");
   if (ioctl(slave, TIOCSCTTY, 0) != 0) fail("ioctl TIOCSCTTY", name);
   if (relaying) streams_open_terminal(master);
   else send_descriptor(FD_HANDOVER, master);
@@ -175,6 +176,27 @@ static void report_self(void) {
   if (length < 0) fail("read", "/proc/self/status");
   say_fact(FD_CONTROL, "init.status", "/proc/self/status of the shim (pid 1)", status, (size_t)length);
   free(status);
+}
+
+/* Where nobody but this process sees the container's control groups: what limits it, what it used and which limits it met. */
+static void report_groups(void) {
+  static const char *const files[] = {
+      "memory/memory.limit_in_bytes", "memory/memory.memsw.limit_in_bytes", "memory/memory.max_usage_in_bytes", "memory/memory.oom_control",
+      "pids/pids.max",                "pids/pids.events",                   "pids/pids.peak",                   "cpu/cpu.cfs_quota_us",
+      "cpu/cpu.cfs_period_us",        "cpuacct/cpuacct.usage",              "memory.max",                       "memory.swap.max",
+      "memory.peak",                  "memory.events",                      "pids.max",                         "pids.events",
+      "pids.peak",                    "cpu.max",                            "cpu.stat",
+  };
+  if (!relaying || commands_fd == FD_CONTROL) return;
+  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    char path[96];
+    char *text;
+    snprintf(path, sizeof path, "/sys/fs/cgroup/%s", files[i]);
+    ssize_t length = read_file(path, &text);
+    if (length < 0) continue; /* the other version's, or a controller that isn't there */
+    say_fact(FD_CONTROL, path, path, text, (size_t)length);
+    free(text);
+  }
 }
 
 struct watch {
@@ -231,6 +253,7 @@ static void reap(struct watch *watch) {
       continue;
     }
     watch->ended = 1;
+    report_groups();
     say_number(FD_CONTROL, SAY_ENDED, (uint64_t)(unsigned)status);
   }
 }
@@ -343,6 +366,7 @@ static void finish(struct watch *watch) {
     if (watch->deserted) _exit(0);
     drain(watch);
   }
+  report_groups();
   struct rusage used;
   getrusage(RUSAGE_CHILDREN, &used);
   say_numbers(FD_CONTROL, SAY_DONE, (uint64_t)used.ru_utime.tv_sec * 1000000 + (uint64_t)used.ru_utime.tv_usec,
@@ -399,6 +423,7 @@ int run_inner(int commands, int relays) {
   if (command.terminal) watch.slave = make_terminal(&command);
   drop_rights(&command);
   report_self();
+  report_groups();
 
   int gate[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, gate) != 0) fail("socketpair", "gate");

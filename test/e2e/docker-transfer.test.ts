@@ -179,6 +179,10 @@ test('without an engine the error says so', async () => {
   const { root, user } = users();
   const someone = process.geteuid?.() === 0 ? root : user;
   if (typeof someone === 'string') throw new Error(someone);
-  const run = await asUser(someone, [...jobCommand(someone), 'image', 'ls'], { env: { DOCKER_HOST: 'unix:///nonexistent/docker.sock' } });
-  expect([run.code, run.stderr]).toEqual([200, expect.stringContaining('no container engine answers')]);
+  const ask = (env: Readonly<Record<string, string>>) => asUser(someone, [...jobCommand(someone), 'image', 'ls'], { env });
+  const gone = await ask({ DOCKER_HOST: 'unix:///nonexistent/docker.sock' });
+  expect([gone.code, gone.stderr]).toEqual([200, expect.stringContaining('no engine listens at unix:///nonexistent/docker.sock (DOCKER_HOST)')]);
+  // A context is found here as it is for jobs.
+  const context = await ask({ DOCKER_CONTEXT: 'none-of-this-name' });
+  expect([context.code, context.stderr]).toEqual([200, expect.stringContaining('there is no docker context "none-of-this-name"')]);
 });

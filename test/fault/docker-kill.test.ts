@@ -4,17 +4,18 @@ import { join } from 'node:path';
 import type Dockerode from 'dockerode';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startEngine, whyNoEngine, type TestEngine } from '../support/docker-engine.host.ts';
-import { engineClient, engineEnvironment, ensureImage } from '../support/docker-lab.host.ts';
+import { stateMark } from '../../executors/docker/labels.ts';
+import { engineClient, engineEnvironment, ensureImage, remoteEnvironment } from '../support/docker-lab.host.ts';
 import { jobLab, mountsBelow, processesWith, runsOf, spawnAnnouncing, untilOutput, type JobLab } from '../support/job-lab.host.ts';
 import { describeUsers, type TestUser } from '../support/users.host.ts';
 
 const environment = engineEnvironment();
 
 /** A lab whose commands find one engine. */
-function labOn(user: TestUser, host: string): JobLab {
+function labOn(user: TestUser, engine: Readonly<Record<string, string>>): JobLab {
   const lab = jobLab(user);
-  const env = { ...lab.env, DOCKER_HOST: host };
-  return { ...lab, env, job: (args, options = {}) => lab.job(args, { ...options, env: { DOCKER_HOST: host, ...options.env } }) };
+  const env = { ...lab.env, ...engine };
+  return { ...lab, env, job: (args, options = {}) => lab.job(args, { ...options, env: { ...engine, ...options.env } }) };
 }
 
 async function leftOn(docker: Dockerode, lab: JobLab): Promise<readonly string[]> {
@@ -31,11 +32,17 @@ async function leftOn(docker: Dockerode, lab: JobLab): Promise<readonly string[]
   );
   const found: { readonly Volumes: readonly unknown[] | null } = await docker.listVolumes();
   const volumes = found.Volumes ?? [];
-  return [...inspected.filter((text) => text.includes(lab.base)), ...volumes.map((one) => JSON.stringify(one)).filter((text) => text.includes(lab.base))];
+  const ours = (text: string): boolean => text.includes(lab.base) || text.includes(stateMark(lab.state));
+  return [...inspected, ...volumes.map((one) => JSON.stringify(one))].filter(ours);
 }
 
-describe.skipIf(typeof environment === 'string')("on the session's engine", () => {
-  const host = typeof environment === 'string' ? '' : environment.DOCKER_HOST;
+const remote = remoteEnvironment();
+const places = [
+  ["on the session's engine", typeof environment === 'string' ? {} : { ...environment }],
+  ['over TLS, where the workspace is sent and the changes come back', typeof remote === 'string' ? {} : { ...remote }],
+] as const;
+
+describe.skipIf(typeof environment === 'string').each(places)('%s', (_, host) => {
   beforeAll(async () => ensureImage(engineClient()));
 
   describeUsers('kill -9 of the command line, in a container', (user) => {
@@ -103,40 +110,43 @@ describe.skipIf(whyNoEngine() !== undefined)('an engine that dies', () => {
   afterAll(() => engine.stop());
 
   describeUsers('kill -9 of dockerd in the middle of a run', (user) => {
-    test('the job ends with control lost; after the restart and the next command nothing is left, and the stage is intact', async () => {
-      const lab = labOn(user, engine.host);
-      lab.write('old.txt', 'old\n');
-      const marker = `302.${randomBytes(4).readUInt32LE()}`;
-      const started = await lab.job([
-        'run',
-        '--safe',
-        '--executor',
-        'docker',
-        '-d',
-        '--',
-        'sh',
-        '-c',
-        `echo staged > new.txt; echo ready; exec sleep ${marker}`,
-      ]);
-      const id = started.stdout.trim();
-      await untilOutput(lab, id);
-      // Not the supervisor, whose own arguments hold the script.
-      const sleeper = `sleep\0${marker}`;
-      expect(processesWith(sleeper).length).toBe(1);
-      await engine.crash();
-      const waited = await lab.job(['wait', id]);
-      expect(waited.code).toBe(202);
-      expect(processesWith(sleeper)).toEqual([]);
-      // The next job on this engine.
-      const next = await lab.job(['run', '--safe', '--executor', 'docker', '--', 'true']);
-      expect([next.code, next.stderr]).toEqual([0, expect.stringContaining('enforced')]);
-      expect(await leftOn(engineClient(engine.host), lab)).toEqual([]);
-      expect(mountsBelow(lab.base)).toEqual([]);
-      const [, run] = await runsOf(lab);
-      expect(run).toMatchObject({ state: 'failed', stage_state: 'staged' });
-      const applied = await lab.job(['apply', id, '--all']);
-      expect(applied.code).toBe(0);
-      expect(lab.tree()).toEqual(['new.txt', 'old.txt']);
-    });
+    test.each(['seen', 'sent'] as const)(
+      'workspace %s: the job ends with control lost; after the restart and the next command nothing is left, and the stage is intact',
+      async (way) => {
+        const lab = labOn(user, way === 'seen' ? { DOCKER_HOST: engine.host } : { ...engine.remote });
+        lab.write('old.txt', 'old\n');
+        const marker = `302.${randomBytes(4).readUInt32LE()}`;
+        const started = await lab.job([
+          'run',
+          '--safe',
+          '--executor',
+          'docker',
+          '-d',
+          '--',
+          'sh',
+          '-c',
+          `echo staged > new.txt; echo ready; exec sleep ${marker}`,
+        ]);
+        const id = started.stdout.trim();
+        await untilOutput(lab, id);
+        // Not the supervisor, whose own arguments hold the script.
+        const sleeper = `sleep\0${marker}`;
+        expect(processesWith(sleeper).length).toBe(1);
+        await engine.crash();
+        const waited = await lab.job(['wait', id]);
+        expect(waited.code).toBe(202);
+        expect(processesWith(sleeper)).toEqual([]);
+        // The next job on this engine.
+        const next = await lab.job(['run', '--safe', '--executor', 'docker', '--', 'true']);
+        expect([next.code, next.stderr]).toEqual([0, expect.stringContaining('enforced')]);
+        expect(await leftOn(engineClient(engine.host), lab)).toEqual([]);
+        expect(mountsBelow(lab.base)).toEqual([]);
+        const [, run] = await runsOf(lab);
+        expect(run).toMatchObject({ state: 'failed', stage_state: 'staged' });
+        const applied = await lab.job(['apply', id, '--all']);
+        expect(applied.code).toBe(0);
+        expect(lab.tree()).toEqual(['new.txt', 'old.txt']);
+      },
+    );
   });
 });

@@ -17,12 +17,12 @@ export interface TestEngine {
   stop(): Promise<void>;
 }
 
-export interface RemoteEnvironment {
+export type RemoteEnvironment = {
   readonly DOCKER_HOST: string;
   readonly DOCKER_TLS_VERIFY: '1';
   /** Holds ca.pem, cert.pem and key.pem of a client. */
   readonly DOCKER_CERT_PATH: string;
-}
+};
 
 const PROGRAMS = ['/usr/sbin/dockerd', '/usr/bin/dockerd'];
 /** Overlay where the data directory can have one, else plain copies. */
@@ -70,15 +70,15 @@ export async function startEngine(more: readonly string[] = []): Promise<TestEng
     host: `unix://${join(directory, 'run', 'docker.sock')}`,
     directory,
     get remote(): RemoteEnvironment {
-      const address = /API listen on (127\.0\.0\.1:\d+)/.exec(running.said)?.[1] ?? 'nowhere';
-      return { DOCKER_HOST: `tcp://${address}`, DOCKER_TLS_VERIFY: '1', DOCKER_CERT_PATH: join(directory, 'tls', 'client') };
+      return { DOCKER_HOST: `tcp://${addressOf(running)}`, DOCKER_TLS_VERIFY: '1', DOCKER_CERT_PATH: join(directory, 'tls', 'client') };
     },
     get pid() {
       return running.child.pid ?? 0;
     },
     crash: async () => {
       await ended(running.child, 'SIGKILL');
-      running = await start(directory, driver, more);
+      // Whoever was connected finds it again.
+      running = await start(directory, driver, more, addressOf(running));
     },
     stop: async () => {
       await ended(running.child, 'SIGTERM');
@@ -88,6 +88,10 @@ export async function startEngine(more: readonly string[] = []): Promise<TestEng
       rmSync(directory, { recursive: true, force: true });
     },
   };
+}
+
+function addressOf({ said }: Daemon): string {
+  return /API listen on (127\.0\.0\.1:\d+)/.exec(said)?.[1] ?? 'nowhere';
 }
 
 function runtimes(): Record<string, { readonly path: string; readonly runtimeArgs?: readonly string[] }> {
@@ -163,7 +167,7 @@ function makeAuthority(directory: string): void {
   chmodSync(join(client, 'key.pem'), 0o644);
 }
 
-async function start(directory: string, driver: string, more: readonly string[]): Promise<Daemon> {
+async function start(directory: string, driver: string, more: readonly string[], address = '127.0.0.1:0'): Promise<Daemon> {
   const { user } = users();
   const group = typeof user === 'string' ? 0 : user.gid;
   const program = PROGRAMS.find((path) => existsSync(path)) ?? 'dockerd';
@@ -180,7 +184,7 @@ async function start(directory: string, driver: string, more: readonly string[])
       join(directory, 'containerd.sock'),
     ],
     ...['--bridge=none', '--iptables=false', '--ip6tables=false', '--ip-forward=false', '--ip-masq=false', '--userland-proxy=false'],
-    ...['--host', 'tcp://127.0.0.1:0', '--tlsverify', '--tlscacert', join(directory, 'tls/client/ca.pem')],
+    ...['--host', `tcp://${address}`, '--tlsverify', '--tlscacert', join(directory, 'tls/client/ca.pem')],
     ...['--tlscert', join(directory, 'tls/cert.pem'), '--tlskey', join(directory, 'tls/key.pem')],
     ...['--exec-opt', 'native.cgroupdriver=cgroupfs', '--storage-driver', driver, ...more],
   ];

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import Dockerode from 'dockerode';
 import { DEFAULT_IMAGE } from '../../executors/docker/images.host.ts';
-import { whyNoEngine } from './docker-engine.host.ts';
+import { whyNoEngine, type RemoteEnvironment } from './docker-engine.host.ts';
 
 const IMAGE_SCRIPT = join(import.meta.dirname, '../../scripts/docker-image.mjs');
 
@@ -13,9 +13,9 @@ export function engineEnvironment(): { readonly DOCKER_HOST: string } | string {
 }
 
 /** The same engine over TCP with TLS on the loopback: one that is not known to see this machine's files. */
-export function remoteEnvironment(): NodeJS.ProcessEnv | string {
+export function remoteEnvironment(): RemoteEnvironment | string {
   const text = process.env['PROOFRUN_TEST_DOCKER_REMOTE'];
-  return text === undefined ? (whyNoEngine() ?? 'this session started no engine') : (JSON.parse(text) as NodeJS.ProcessEnv);
+  return text === undefined ? (whyNoEngine() ?? 'this session started no engine') : (JSON.parse(text) as RemoteEnvironment);
 }
 
 /** A client of the tests' own, for looking and for hostile images. */

@@ -1,20 +1,14 @@
-import { messageOf, ProofrunError } from '../../../src/core/errors.ts';
+import { homedir } from 'node:os';
+import { ProofrunError } from '../../../src/core/errors.ts';
 import { safeLine } from '../../../src/core/text-safety.ts';
-import type { EngineClient } from '../engine-client.ts';
+import { connect, findEndpoint } from '../connect.host.ts';
 import { engineClient } from '../engine-client.host.ts';
+import type { EngineClient } from '../engine-client.ts';
 
-/** The engine that the environment names (DOCKER_HOST, else the default socket), once it has answered. Throws ERR_EXECUTOR_UNAVAILABLE. */
+/** The engine that jobs run on (DOCKER_HOST, a context, the default socket), once it has answered. Throws ERR_EXECUTOR_UNAVAILABLE. */
 export async function openEngine(): Promise<EngineClient> {
-  const { default: Dockerode } = await import('dockerode');
-  const docker = new Dockerode();
-  try {
-    await docker.ping();
-  } catch (cause) {
-    throw new ProofrunError('ERR_EXECUTOR_UNAVAILABLE', {
-      message: `no container engine answers: ${safeLine(messageOf(cause), 300)}`,
-      hint: 'is it running, and may you use its socket? docker version    (DOCKER_HOST names another one)',
-      cause,
-    });
-  }
-  return engineClient(docker);
+  const connection = await connect(findEndpoint(process.env, homedir()));
+  if ('engine' in connection) return engineClient(connection.engine.docker);
+  const { reason, remedy } = connection.obstacle;
+  throw new ProofrunError('ERR_EXECUTOR_UNAVAILABLE', { message: safeLine(reason, 500), hint: remedy });
 }
