@@ -186,7 +186,8 @@ export function planRoot(request: LaunchRequest, facts: HostFacts, base: string)
         if (staged === undefined) break;
         // A redirect of the new layer's would lead past the one below it when the two become one.
         const follow = staged.base === undefined || !facts.asRoot ? 0 : MOUNT.follow;
-        const index = facts.asRoot ? MOUNT.index : 0;
+        // It has its price at every look-up of a file: only where a file has several names.
+        const index = facts.asRoot && (staged.linked === true || staged.base !== undefined) ? MOUNT.index : 0;
         overlay(target.path, lowersOf(staged.root, staged.base), staged.upper, staged.work, userxattr | follow | index);
         break;
       }

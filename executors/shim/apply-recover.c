@@ -3,13 +3,34 @@
 
 #include <stdio.h>
 
+#include "closed.h"
 #include "removal.h"
 
-/* The last call was refused by a directory that a later step of the plan closes to its owner: then that step, and all before it, was done. */
-static bool closed_by_plan(void) { return geteuid() != 0 && !trouble.conflict && trouble.error == EACCES; }
+/*
+ * Directories that the plan closes to their owner may be closed already, and nothing below them could be looked at. They are opened again,
+ * by identity and only where they have the very mode that the plan gives them; the rest of the recovery closes them, or puts back the mode
+ * from before. A recovery that ends half way leaves the opened mode, which the next one takes for half set.
+ */
+static void open_what_was_closed(struct plan *plan) {
+  if (geteuid() == 0) return;
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (uint32_t i = 0; i < plan->operation_count; i++) {
+      struct operation *o = &plan->operations[i];
+      if (o->kind == OP_DELETE || o->after.type != DT_DIR || (o->after.mode & 0700) == 0700) continue;
+      bool known = o->kind == OP_ATTRIBUTES;
+      int fd = open_target(plan, i, known ? o->before.dev : 0, known ? o->before.ino : o->new_ino);
+      struct stat st;
+      if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 07777) == o->after.mode && chmod_handle(fd, writable_mode(&o->after, o->after.mode)) == 0) progress = true;
+      if (fd >= 0) close(fd);
+    }
+    forget_parent();
+  }
+}
 
-/* Reads from the two places of each operation whether it was done. */
+/* Reads from the two places of each operation whether it was done. False: one could not be looked at. */
 static bool inspect(struct plan *plan, uint32_t *undone) {
+  open_what_was_closed(plan);
   *undone = 0;
   for (uint32_t i = 0; i < plan->operation_count; i++) {
     struct operation *o = &plan->operations[i];
@@ -30,9 +51,10 @@ static bool inspect(struct plan *plan, uint32_t *undone) {
       default: {
         /* Attributes may be half set: they count as done, and are set again or put back whole, unless somebody else set them. */
         int fd = open_target(plan, i, o->before.dev, o->before.ino);
+        if (fd < 0 && !trouble.conflict) return false;
         struct stat st;
         uint32_t mode = fd >= 0 && fstat(fd, &st) == 0 ? st.st_mode & 07777 : UINT32_MAX;
-        o->done = (fd < 0 && closed_by_plan()) || mode == o->before.mode || mode == o->after.mode || mode == writable_mode(&o->after, o->after.mode) || mode == writable_mode(&o->before, o->before.mode);
+        o->done = mode == o->before.mode || mode == o->after.mode || mode == writable_mode(&o->after, o->after.mode) || mode == writable_mode(&o->before, o->before.mode);
         if (fd >= 0) close(fd);
         break;
       }
@@ -67,7 +89,11 @@ void recover_plan(struct plan *plan) {
     return;
   }
   uint32_t undone;
-  inspect(plan, &undone);
+  if (!inspect(plan, &undone)) {
+    /* Somebody has closed the way since. Nothing is guessed: it all stays as it is until the way is open. */
+    answer(plan, "failed", 0, true, false);
+    return;
+  }
   if (undone == 0) {
     /* Every path was swapped; what an interrupted verification hadn't looked at yet is looked at now. */
     bool good = true;
@@ -78,10 +104,9 @@ void recover_plan(struct plan *plan) {
       if (o->kind == OP_DELETE || o->kind == OP_REPLACE) good = is_preimage(plan->roots[o->root].staging_fd, name, &o->before) || conflicts(i, "it was changed at the moment of the swap");
       else if (o->kind == OP_ATTRIBUTES) {
         if (!opens_directory(o) && !plan->finished) {
-          good = finish_directories(plan) || closed_by_plan();
-          plan->finished = good;
+          good = finish_directories(plan);
         }
-        if (good && o->done) good = change_attributes(plan, i, &o->before, &o->after) || closed_by_plan();
+        if (good && o->done) good = change_attributes(plan, i, &o->before, &o->after);
       }
     }
     forget_parent();

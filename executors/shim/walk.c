@@ -19,7 +19,8 @@
  *
  * stdout, each ended by NUL: "m" path for a name that matches, "x" path for a mount point that was not entered,
  * "u" path for a directory that couldn't be read, "f" path for a directory whose owner or group isn't the caller's (not
- * for root): in a user namespace with one id the kernel refuses changes in it (EOVERFLOW).
+ * for root): in a user namespace with one id the kernel refuses changes in it (EOVERFLOW); "h" when a file has several names
+ * in the tree, or may have.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -118,6 +119,36 @@ static void found(char tag, const struct bytes *path, const char *name, size_t l
   if (length > 0 && path->used > 0) sink_u8(&walk_found, '/');
   sink_put(&walk_found, name, length);
   sink_u8(&walk_found, 0);
+}
+
+/* Inodes of everything but directories, until one comes a second time. */
+static uint64_t *walk_inodes;
+static size_t walk_inode_room, walk_inode_count;
+static int walk_several;
+
+static void place_inode(uint64_t inode) {
+  size_t at = (size_t)(inode * 0x9e3779b97f4a7c15u >> 20) & (walk_inode_room - 1);
+  while (walk_inodes[at] != 0 && walk_inodes[at] != inode) at = (at + 1) & (walk_inode_room - 1);
+  if (walk_inodes[at] == inode) walk_several = 1;
+  else walk_inode_count++;
+  walk_inodes[at] = inode;
+}
+
+static void note_inode(uint64_t inode) {
+  if (walk_several || inode == 0) return;
+  if (walk_inode_count * 2 >= walk_inode_room) {
+    uint64_t *old = walk_inodes;
+    size_t old_room = walk_inode_room;
+    walk_inode_room = old_room > 0 ? old_room * 4 : 1 << 12;
+    walk_inodes = calloc(walk_inode_room, sizeof *walk_inodes);
+    if (walk_inodes == NULL) tree_fail("calloc", "");
+    walk_inode_count = 0;
+    for (size_t i = 0; i < old_room; i++) {
+      if (old[i] != 0) place_inode(old[i]);
+    }
+    free(old);
+  }
+  place_inode(inode);
 }
 
 static void take_t0(int root, const char *root_path, struct walk_header *header) {
@@ -279,6 +310,7 @@ int cmd_walk(int argc, char **argv) {
           sink_put(&walk_out, e->d_name, length);
           if (walk_pattern_count > 0 && name_matches(&path, e->d_name, length)) found('m', &path, e->d_name, length);
           if (type == DT_DIR) bytes_add(&pending, e->d_name, length + 1);
+          else note_inode(e->d_ino);
         }
       }
       sink_u8(&walk_out, 0);
@@ -348,6 +380,8 @@ int cmd_walk(int argc, char **argv) {
   }
   free(levels);
   free(pending.at);
+  free(walk_inodes);
+  if (walk_several || (header.flags & WALK_INODES_DIFFER)) found('h', &path, "", 0);
   free(path.at);
   sink_flush(&walk_out);
   sink_flush(&walk_found);

@@ -95,6 +95,8 @@ export interface StagedRoot {
   readonly preimage: string;
   /** Absolute paths of directories below it whose owner or group isn't the caller's, as they were at the start. Absent or empty for root. */
   readonly foreign?: readonly string[];
+  /** A file has several names in it, or may have: as root they stay names of one file. */
+  readonly linked?: boolean;
   /** A read-only layer between the directory and `upper`: the staged result that the run started from. Gone once the run is over: `upper` holds both then. */
   readonly base?: string;
   /** File that lists what the run itself touched. Only of a run that started from another result. */

@@ -2,6 +2,7 @@ import type { BundleChanges, RunBundle } from '../core/bundle.ts';
 import { messageOf } from '../core/errors.ts';
 import type { Ending, RunState, StageState } from '../core/run.ts';
 import { VERSION } from '../core/version.ts';
+import { missingNames } from '../stage/linked-names.host.ts';
 import { dropStage } from '../stage/stage-directory.host.ts';
 import { agentDirectory } from './agent-place.host.ts';
 import { missingControls, unobserved, writeAccount } from './account.ts';
@@ -117,6 +118,7 @@ async function stagedChanges(run: LiveRun, built: Built, released: boolean): Pro
   if (staging === undefined || !released) return { changes: null, state: 'none' };
   if (staging.roots.length === 0) return { changes: null, state: 'none' };
   try {
+    run.warnings.push(...missingNames(staging.roots));
     const roots = await joinStage(run, staging);
     const changes = await readChanges(run.parts, { ...staging, roots, workspace: run.job.workspace });
     return { changes, state: changes.changes.length === 0 ? 'none' : 'staged' };

@@ -8,6 +8,7 @@ import { TERMINAL_STATES, type Ending, type RunState } from '../core/run.ts';
 import { VERSION } from '../core/version.ts';
 import { canReap } from '../executor/executor.ts';
 import { dropStage, type RecoveredApply } from '../stage/index.ts';
+import { missingNames } from '../stage/linked-names.host.ts';
 import { sweepTemporaries } from '../store/durable-file.host.ts';
 import { currentOwner, type StoredRun } from '../store/index.ts';
 import { writeAccount } from './account.ts';
@@ -192,6 +193,7 @@ async function stagedOf(parts: RunnerParts, run: StoredRun, paths: RunPaths, war
       if (existsSync(paths.stage)) await drop();
       return { kept: false, changes: null, hidden: [] };
     }
+    warnings.push(...missingNames(record.roots));
     for (const root of record.roots) removeTree(root.work);
     const known = record;
     const roots = await joinBases(parts, paths.stage, known, (joined) => {

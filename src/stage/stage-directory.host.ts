@@ -65,6 +65,7 @@ export async function prepareStage(input: PrepareStageInput): Promise<PreparedSt
     const directory = join(input.directory, `root-${index}`);
     mkdirSync(directory, { mode: 0o700 });
     const foreign: string[] = [];
+    let linked = false;
     const staged: StagedRoot = { root, upper: join(directory, 'upper'), work: join(directory, 'work'), preimage: join(directory, 'preimage'), foreign };
     mkdirSync(staged.upper, { mode: 0o700 });
     mkdirSync(staged.work, { mode: 0o700 });
@@ -77,11 +78,12 @@ export async function prepareStage(input: PrepareStageInput): Promise<PreparedSt
       if (line.startsWith('x')) mounts.add(absolute);
       else if (line.startsWith('u')) unreadable.push(absolute);
       else if (line.startsWith('f')) foreign.push(absolute);
+      else if (line === 'h') linked = true;
       else if (textOf(path) === undefined) unnameable.push({ root: index, path: Buffer.from(path, 'latin1').toString('base64') });
       else matches.push(absolute);
     }
     mountsBelow(mountinfo, root).forEach((mount) => mounts.add(mount));
-    roots.push(staged);
+    roots.push(linked ? { ...staged, linked } : staged);
   }
   return { roots, matches, mounts: [...mounts].sort(), unreadable, unnameable };
 }
