@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { canonicalJson, canonicalSha256 } from '../../src/core/canonical-json.ts';
 import { parseLiteralJson, parseStrictJson } from '../../src/core/strict-json.ts';
+import { MORE_ACCEPTED, MORE_OPEN, MORE_REFUSED } from '../support/json-corpus.ts';
 
 const bytes = (...list: readonly number[]): Uint8Array => Uint8Array.from(list);
 const utf8 = (text: string): Uint8Array => Buffer.from(text, 'utf8');
@@ -174,19 +175,22 @@ const OPEN: readonly (readonly [string, string])[] = [
   ['257 lists', '['.repeat(257) + ']'.repeat(257)],
 ];
 
+const nameOf = (text: string | Uint8Array): string => JSON.stringify(typeof text === 'string' ? text.slice(0, 60) : Buffer.from(text).toString('latin1'));
+const named = <T extends string | Uint8Array>(list: readonly T[]): readonly (readonly [string, T])[] => list.map((text) => [nameOf(text), text] as const);
+
 describe('the parsing corpus', () => {
-  test.each(ACCEPTED)('takes %s', (_reason, text) => {
+  test.each([...ACCEPTED, ...named(MORE_ACCEPTED)])('takes %s', (_reason, text) => {
     expect(parseStrictJson(text)).toEqual(JSON.parse(text));
     expect(parseStrictJson(utf8(text))).toEqual(JSON.parse(text));
     expect(canonicalJson(parseLiteralJson(canonicalJson(parseLiteralJson(text))))).toBe(canonicalJson(parseLiteralJson(text)));
   });
 
-  test.each(REFUSED)('refuses %s', (_reason, text) => {
+  test.each([...REFUSED, ...named(MORE_REFUSED)])('refuses %s', (_reason, text) => {
     expect(() => parseStrictJson(text)).toThrow(expect.objectContaining({ code: 'ERR_JSON' }));
     expect(() => parseLiteralJson(text)).toThrow(expect.objectContaining({ code: 'ERR_JSON' }));
   });
 
-  test.each(OPEN)('refuses what is left open: %s', (_reason, text) => {
+  test.each([...OPEN, ...named(MORE_OPEN)])('refuses what is left open: %s', (_reason, text) => {
     expect(() => parseStrictJson(text)).toThrow(expect.objectContaining({ code: 'ERR_JSON' }));
   });
 });
