@@ -140,6 +140,25 @@ describe('7: transitions are compare and set', () => {
     release();
   });
 
+  test('a change of a run that has another state is refused, whatever else holds', async () => {
+    const here = lab();
+    const { id } = await waiting(here);
+    const before = here.store.control.read(id);
+    const change = () => here.store.control.change(id, { guard: { states: ['running'] }, events: [{ kind: 'run.noted' }], state: 'completed' });
+    expect(change).toThrow(expect.objectContaining({ code: 'ERR_STORE_STALE' }));
+    expect(here.store.control.read(id)).toEqual(before);
+  });
+
+  test('a change that was decided upon before the last event is refused, also in the same state', async () => {
+    const here = lab();
+    const { id } = await waiting(here);
+    const seq = here.store.control.read(id)?.last_seq ?? -1;
+    here.store.control.change(id, { guard: { states: ['waiting'], seq }, events: [{ kind: 'run.noted' }] });
+    const late = () => here.store.control.change(id, { guard: { states: ['waiting'], seq }, events: [{ kind: 'run.noted' }] });
+    expect(late).toThrow(expect.objectContaining({ code: 'ERR_STORE_STALE' }));
+    expect(here.store.control.read(id)?.last_seq).toBe(seq + 1);
+  });
+
   test('a decision is made once', async () => {
     const here = lab();
     const { shown } = await waiting(here);
