@@ -35,7 +35,7 @@ export async function makePages(root: string): Promise<ReadonlyMap<string, strin
     ['bundle.md', bundlePage(schemas)],
     ['journal.md', journalPage(schemas)],
     ['agent-file.md', agentPage(schemas)],
-    ['capabilities.md', capabilityPage()],
+    ['capabilities.md', capabilityPage(root)],
   ]);
 }
 
@@ -253,19 +253,21 @@ function journalPage(schemas: ReadonlyMap<string, JsonObject>): string {
 }
 
 /** What the last recorded run of the conformance suite found: test/conformance/executor.test.ts holds it to each later run. */
-function conformanceTable(): string {
-  const file = new URL('../test/conformance/results.json', import.meta.url);
-  const found: unknown = JSON.parse(readFileSync(file, 'utf8'));
+function conformanceTable(root: string): string {
+  const found: unknown = JSON.parse(readFileSync(join(root, 'test/conformance/results.json'), 'utf8'));
   if (!isObject(found)) throw new Error('test/conformance/results.json holds no object');
   const rows = REQUIREMENTS.map(({ id, text }) => [
     id,
     text,
-    ...Object.values(found).map((outcomes) => (isObject(outcomes) ? String(outcomes[id] ?? 'not run') : 'not run')),
+    ...Object.values(found).map((outcomes) => {
+      const outcome = isObject(outcomes) ? outcomes[id] : undefined;
+      return typeof outcome === 'string' ? outcome : 'not run';
+    }),
   ]);
   return table(['Requirement', '', ...Object.keys(found)], rows);
 }
 
-function capabilityPage(): string {
+function capabilityPage(root: string): string {
   const plans = DOCUMENTED.map((capabilities) => planDimensions(SAMPLE_SAFE_JOB, capabilities));
   const dimensions = DIMENSIONS.map((dimension) => [
     dimensionTitle(dimension),
@@ -302,7 +304,7 @@ function capabilityPage(): string {
     table(['Ability', ...names], abilities),
     '## What the conformance suite found',
     'The same numbered requirements are tried on each executor; docker-remote is an engine over TCP with TLS, which gets the workspace as a stream and gives the changes back. A control that an executor never has is named: the requirement does not apply there.',
-    conformanceTable(),
+    conformanceTable(root),
     '## Controls and the receipts that they owe',
     'An executor may owe more than these. A control whose receipts are not all taken and matching is not installed. `probe.` marks an attempt to break the rule.',
     table(['Control', 'At the gate', 'At the end', ...names], controls),

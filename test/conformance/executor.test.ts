@@ -9,7 +9,7 @@ import type { Executor } from '../../src/executor/executor.ts';
 import { locateShim } from '../../executors/shim/locate.host.ts';
 import { deriveObservations } from '../../src/evidence/index.ts';
 import { REQUIREMENTS, type Requirement, type RequirementId } from '../../src/executor/conformance.ts';
-import { readChangeSet } from '../../src/stage/index.ts';
+import { prepareStage, readChangeSet } from '../../src/stage/index.ts';
 import { BACKENDS, Bench, REQUIRED, collect, lineReader, type Backend } from './backends.host.ts';
 
 const NODE = process.execPath;
@@ -447,8 +447,9 @@ requirement('REQ-36', async (bench) => {
   writeFileSync(join(bench.workspace, 'first'), 'as it was\n');
   writeFileSync(join(bench.workspace, 'second'), 'as it was\n');
   const before = snapshot(bench.workspace);
-  const request = bench.request(sh('echo more >> first; rm second; mkdir -p new/deep; echo n > new/deep/file; ln -s /etc new/link; chmod 700 sub'));
-  const session = await bench.executor.launch(request);
+  const { roots } = await prepareStage({ shim: locateShim(), directory: join(bench.root, 'stage'), roots: [bench.workspace], patterns: [] });
+  const planned = bench.request(sh('echo more >> first; rm second; mkdir -p new/deep; echo n > new/deep/file; ln -s /etc new/link; chmod 700 sub'));
+  const session = await bench.executor.launch({ ...planned, stage: roots });
   const output = Promise.all([collect(session.stdout), collect(session.stderr)]);
   await session.release();
   expect(await session.exited).toEqual({ kind: 'exit', code: 0 });
@@ -457,7 +458,7 @@ requirement('REQ-36', async (bench) => {
   expect(snapshot(bench.workspace)).toEqual(before);
   const { changeSet } = await readChangeSet({
     shim: locateShim(),
-    roots: request.stage,
+    roots,
     markers: process.geteuid?.() === 0 ? 'trusted' : 'user',
     hidden: [],
     applied: [],
