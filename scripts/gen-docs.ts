@@ -14,6 +14,7 @@ import { planDimensions } from '../src/admission/dimensions.ts';
 import { SAMPLE_SAFE_JOB } from '../src/cli/sample-job.ts';
 import { dimensionTitle } from '../src/cli/report/words.ts';
 import { OWED } from '../src/evidence/index.ts';
+import { REQUIREMENTS } from '../src/executor/conformance.ts';
 import { DOCUMENTED } from './capability-table.ts';
 import { JOURNAL_KINDS } from '../src/runner/journal.ts';
 import { compileDirectory } from '../src/policy/load.host.ts';
@@ -34,7 +35,7 @@ export async function makePages(root: string): Promise<ReadonlyMap<string, strin
     ['bundle.md', bundlePage(schemas)],
     ['journal.md', journalPage(schemas)],
     ['agent-file.md', agentPage(schemas)],
-    ['capabilities.md', capabilityPage()],
+    ['capabilities.md', capabilityPage(root)],
   ]);
 }
 
@@ -251,7 +252,22 @@ function journalPage(schemas: ReadonlyMap<string, JsonObject>): string {
   );
 }
 
-function capabilityPage(): string {
+/** What the last recorded run of the conformance suite found: test/conformance/executor.test.ts holds it to each later run. */
+function conformanceTable(root: string): string {
+  const found: unknown = JSON.parse(readFileSync(join(root, 'test/conformance/results.json'), 'utf8'));
+  if (!isObject(found)) throw new Error('test/conformance/results.json holds no object');
+  const rows = REQUIREMENTS.map(({ id, text }) => [
+    id,
+    text,
+    ...Object.values(found).map((outcomes) => {
+      const outcome = isObject(outcomes) ? outcomes[id] : undefined;
+      return typeof outcome === 'string' ? outcome : 'not run';
+    }),
+  ]);
+  return table(['Requirement', '', ...Object.keys(found)], rows);
+}
+
+function capabilityPage(root: string): string {
   const plans = DOCUMENTED.map((capabilities) => planDimensions(SAMPLE_SAFE_JOB, capabilities));
   const dimensions = DIMENSIONS.map((dimension) => [
     dimensionTitle(dimension),
@@ -286,6 +302,9 @@ function capabilityPage(): string {
     '## Abilities',
     'Limits of the whole tree need a control group that the caller may use; `processes` needs none for an ordinary user.',
     table(['Ability', ...names], abilities),
+    '## What the conformance suite found',
+    'The same numbered requirements are tried on each executor; docker-remote is an engine over TCP with TLS, which gets the workspace as a stream and gives the changes back. A control that an executor never has is named: the requirement does not apply there.',
+    conformanceTable(root),
     '## Controls and the receipts that they owe',
     'An executor may owe more than these. A control whose receipts are not all taken and matching is not installed. `probe.` marks an attempt to break the rule.',
     table(['Control', 'At the gate', 'At the end', ...names], controls),

@@ -1,10 +1,10 @@
 /** The public library. */
-import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { locateShim } from '../executors/shim/locate.host.ts';
 import { VERSION } from './core/version.ts';
 import { createRegistry, type ExecutorEntry } from './executor/registry.ts';
 import { openProofrun, type Proofrun } from './runner/proofrun.host.ts';
+import { ownUser } from './runner/own-user.host.ts';
 import { stateDirectoryOf } from './runner/state-directory.ts';
 
 export { DIMENSIONS, type Dimension, type Mode, type ObservedLevel, type PlanLevel } from './core/dimension.ts';
@@ -74,7 +74,7 @@ export interface ProofrunOptions {
  */
 export async function createProofrun(options: ProofrunOptions = {}): Promise<Proofrun> {
   const env = options.env ?? process.env;
-  const user = userInfo();
+  const user = ownUser();
   const home = env['HOME'] ?? user.homedir;
   const stateDirectory = options.stateDirectory ?? stateDirectoryOf({ env, home: user.homedir });
   return await openProofrun({

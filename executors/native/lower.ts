@@ -83,9 +83,16 @@ export class Lowering {
   }
 }
 
+/** A device that bubblewrap binds: devtmpfs on a machine of its own, a tmpfs in a container, a bind of its own in some of those. */
+function deviceLine(facts: HostFacts, path: string): string {
+  const holders = facts.mounts.filter(({ mountPoint }) => mountPoint === path || mountPoint === '/dev');
+  const holder = holders.findLast(({ mountPoint }) => mountPoint === path) ?? holders.at(-1);
+  return formatMount(path, holder?.fsType ?? 'devtmpfs', ['rw', 'nosuid', ...(holder?.options.includes('noexec') === true ? ['noexec'] : [])]);
+}
+
 /** The mounts that bubblewrap adds to the root. */
 function bubblewrapMounts(facts: HostFacts): readonly string[] {
-  const nodes = ['full', 'null', 'random', 'tty', 'urandom', 'zero'].map((name) => formatMount(`/dev/${name}`, 'devtmpfs', ['rw', 'nosuid']));
+  const nodes = ['full', 'null', 'random', 'tty', 'urandom', 'zero'].map((name) => deviceLine(facts, `/dev/${name}`));
   // A bind keeps the flag of the mount that it comes from.
   const hostNoexec = facts.mounts.findLast((mount) => mount.mountPoint === '/proc')?.options.includes('noexec') === true ? ['noexec'] : [];
   return [

@@ -104,7 +104,8 @@ async function tryNamespaces(bubblewrap: string, asRoot: boolean): Promise<Obsta
     }
     return {
       reason: `namespaces are forbidden here, as in a container with the engine's default filter: ${said ?? ''}`,
-      remedy: 'start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined, or run on the host',
+      remedy:
+        'start the container with --security-opt seccomp=in-container.seccomp.json --security-opt systempaths=unconfined (as root also --cap-add SYS_ADMIN --cap-add NET_ADMIN); the file is in policies/ of the package',
     };
   }
 }

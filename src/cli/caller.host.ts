@@ -1,4 +1,4 @@
-import { userInfo } from 'node:os';
+import { ownUser } from '../runner/own-user.host.ts';
 import { isAbsolute, join } from 'node:path';
 import { ProofrunError } from '../core/errors.ts';
 import type { CallerFacts } from '../policy/prepare.host.ts';
@@ -8,7 +8,7 @@ import type { CliContext } from './context.ts';
 /** Who calls, and where their files are. Asks the user database, so it is made once a command. Throws ERR_USAGE without a usable home. */
 export function callerFacts(context: CliContext): CallerFacts {
   const { env, cwd } = context;
-  const user = userInfo();
+  const user = ownUser();
   const home = env.HOME !== undefined && isAbsolute(env.HOME) ? env.HOME : user.homedir;
   if (!isAbsolute(home)) {
     throw new ProofrunError('ERR_USAGE', {

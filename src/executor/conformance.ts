@@ -51,6 +51,11 @@ export const REQUIREMENTS = [
   },
   { id: 'REQ-34', text: 'Output that was written right before the end arrives whole, however slowly it is read.' },
   { id: 'REQ-35', text: 'The command can open its output again: /dev/stdout and /dev/stderr work.' },
+  {
+    id: 'REQ-36',
+    text: 'After close() what the command changed in the workspace lies in its layer, and the workspace is as it was.',
+    needs: 'staged_workspace',
+  },
 ] as const satisfies readonly Requirement[];
 
 export type RequirementId = (typeof REQUIREMENTS)[number]['id'];

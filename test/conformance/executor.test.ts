@@ -6,8 +6,10 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { DIMENSIONS, perDimension } from '../../src/core/dimension.ts';
 import type { ExecutorCapabilities } from '../../src/core/plan.ts';
 import type { Executor } from '../../src/executor/executor.ts';
+import { locateShim } from '../../executors/shim/locate.host.ts';
 import { deriveObservations } from '../../src/evidence/index.ts';
 import { REQUIREMENTS, type Requirement, type RequirementId } from '../../src/executor/conformance.ts';
+import { prepareStage, readChangeSet } from '../../src/stage/index.ts';
 import { BACKENDS, Bench, REQUIRED, collect, lineReader, type Backend } from './backends.host.ts';
 
 const NODE = process.execPath;
@@ -441,12 +443,40 @@ requirement('REQ-35', async (bench) => {
   expect([stdout.toString(), stderr.toString(), ending]).toEqual(['out\nmore\n', 'err\nmore\n', { kind: 'exit', code: 0 }]);
 });
 
+requirement('REQ-36', async (bench) => {
+  writeFileSync(join(bench.workspace, 'first'), 'as it was\n');
+  writeFileSync(join(bench.workspace, 'second'), 'as it was\n');
+  const before = snapshot(bench.workspace);
+  const { roots } = await prepareStage({ shim: locateShim(), directory: join(bench.root, 'stage'), roots: [bench.workspace], patterns: [] });
+  const planned = bench.request(sh('echo more >> first; rm second; mkdir -p new/deep; echo n > new/deep/file; ln -s /etc new/link; chmod 700 sub'));
+  const session = await bench.executor.launch({ ...planned, stage: roots });
+  const output = Promise.all([collect(session.stdout), collect(session.stderr)]);
+  await session.release();
+  expect(await session.exited).toEqual({ kind: 'exit', code: 0 });
+  await session.close();
+  await output;
+  expect(snapshot(bench.workspace)).toEqual(before);
+  const { changeSet } = await readChangeSet({
+    shim: locateShim(),
+    roots,
+    markers: process.geteuid?.() === 0 ? 'trusted' : 'user',
+    hidden: [],
+    applied: [],
+    executes: () => undefined,
+  });
+  const changed = changeSet.changes.map(({ kind, path }) => `${kind} ${path}`).sort();
+  expect(changed).toEqual(['added new', 'added new/deep', 'added new/deep/file', 'added new/link', 'attributes sub', 'deleted second', 'modified first']);
+});
+
 function whyNot(backend: Backend, capabilities: ExecutorCapabilities | undefined, needs: Requirement['needs']): string | undefined {
   if (backend.load === undefined) return `the ${backend.id} executor is not part of this version`;
   if (capabilities?.available !== true) return `the ${backend.id} executor is not available: ${capabilities?.reason ?? 'no reason given'}`;
   if (needs !== undefined && !capabilities.controls.includes(needs)) return `the ${backend.id} executor has no control ${needs}`;
   return undefined;
 }
+
+/** `backend requirement` to what this run found: yes, or the control that it needs and the backend never has. */
+const outcomes = new Map<string, string>();
 
 for (const backend of BACKENDS) {
   let executor: Executor | undefined;
@@ -471,17 +501,40 @@ for (const backend of BACKENDS) {
           const attempt = cases.get(id);
           if (attempt === undefined || bench === undefined) throw new Error(`${id} has no test`);
           await attempt(bench);
+          outcomes.set(`${backend.id} ${id}`, 'yes');
         });
       } else if (REQUIRED.has(backend.id) && !(needs !== undefined && backend.never(needs))) {
         test(`${id} ${text}`, () => {
           throw new Error(`REQUIRE_EXECUTORS names ${backend.id}: ${reason}`);
         });
       } else {
+        if (needs !== undefined && capabilities?.available === true) outcomes.set(`${backend.id} ${id}`, `needs ${needs}`);
         test.skip(`${id} ${text} (skipped: ${reason})`);
       }
     }
   });
 }
+
+describe('the results on record, of which the capability matrix is made', () => {
+  const file = new URL('results.json', import.meta.url);
+
+  test('this run found the same', () => {
+    if (process.env['RECORD_CONFORMANCE'] === '1') {
+      const found = BACKENDS.map(({ id: backend }) => [
+        backend,
+        Object.fromEntries(REQUIREMENTS.map(({ id }) => [id, outcomes.get(`${backend} ${id}`) ?? 'not run'])),
+      ]);
+      writeFileSync(file, `${JSON.stringify(Object.fromEntries(found), undefined, 2)}\n`);
+    }
+    const recorded = JSON.parse(readFileSync(file, 'utf8')) as Record<string, Record<string, string>>;
+    expect(Object.keys(recorded)).toEqual(BACKENDS.map(({ id }) => id));
+    // What was not run here (no engine, a filter on the command line) says nothing.
+    for (const [key, outcome] of outcomes) {
+      const [backend = '', id = ''] = key.split(' ');
+      expect([key, recorded[backend]?.[id], 'RECORD_CONFORMANCE=1 npx vitest run test/conformance']).toEqual([key, outcome, expect.anything()]);
+    }
+  });
+});
 
 describe('the list of requirements', () => {
   const ids = REQUIREMENTS.map(({ id }) => id);
