@@ -253,6 +253,14 @@ export const MUTATIONS = [
     tests: 'approvals',
   },
   {
+    promise: 15,
+    what: 'a damaged row is changed',
+    file: 'src/store/control-change.host.ts',
+    find: 'if (damage !== null && change.guard.evenDamaged !== true)',
+    put: 'if (damage !== null && change.guard.evenDamaged !== true && false)',
+    tests: 'approvals',
+  },
+  {
     promise: 16,
     what: 'triggers are accepted',
     file: 'src/store/database.host.ts',

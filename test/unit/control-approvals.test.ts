@@ -313,6 +313,7 @@ describe('15: a damaged record neither wedges its run nor is continued from', ()
     ['totals that were altered', 'UPDATE control_runs SET cost_nano_usd = 0, steps = 7'],
     ['a step that was altered', `UPDATE control_steps SET arguments = '{"text":"evil"}'`],
     ['JSON that is none', "UPDATE control_steps SET arguments = '{'"],
+    ['an earlier event that was altered', `UPDATE control_events SET data = '{"evil":true}' WHERE seq = (SELECT min(seq) FROM control_events)`],
   ])('%s: listed, shown, cancelled, never resumed', async (_reason, sql) => {
     const here = lab();
     const { id, note, define, shown } = await waiting(here);
@@ -320,6 +321,10 @@ describe('15: a damaged record neither wedges its run nor is continued from', ()
     tamper(here, sql);
     expect(here.store.control.list().map((row) => row.id)).toEqual([id]);
     expect(here.runtime.view(id).id).toBe(id);
+    if (sql.includes('control_runs')) {
+      const change = () => here.store.control.change(id, { guard: { states: ['waiting'] }, events: [{ kind: 'run.noted' }] });
+      expect(change).toThrow(expect.objectContaining({ code: 'ERR_STORE_UNREADABLE' }));
+    }
     await expect(here.runtime.resume(id, define)).rejects.toMatchObject({ code: 'ERR_STORE_UNREADABLE' });
     here.runtime.cancel(id, DECIDER);
     expect(here.store.control.read(id)?.state).toBe('cancelled');
