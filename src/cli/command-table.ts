@@ -357,7 +357,7 @@ export const COMMANDS = {
     ],
     examples: [
       ['job approve apr-01KC4Q8Z 9b41c7e02a55', ''],
-      ['job approve apr-01KC4Q8Z 9b41c7e02a55 --arguments {"path":"a"}', 'with other arguments'],
+      [`job approve apr-01KC4Q8Z 9b41c7e02a55 --arguments '{"path":"a"}'`, 'with other arguments'],
     ],
   },
   reject: {
