@@ -1,6 +1,8 @@
-import { existsSync, lstatSync, readFileSync, readdirSync, readlinkSync, statSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { existsSync, linkSync, lstatSync, readFileSync, readdirSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { arch } from 'node:process';
+import { errnoOf } from '../../src/core/errors.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
 import { agentSockets, grantedPaths, idsOf, maskOf, supplementaryGroups, type Ids, type Mask } from '../native/facts.host.ts';
 import { parseMountinfo, type MountLine } from '../native/mountinfo.ts';
@@ -33,6 +35,8 @@ export interface DockerFacts {
   readonly mounts: readonly MountLine[];
   readonly shim: string;
   readonly owner: OwnerMark;
+  /** Of the state directory. */
+  readonly stateToken: string;
   /** Granted for reading, outside what the image is for. */
   readonly granted: readonly Shown[];
   readonly direct: readonly Shown[];
@@ -153,6 +157,7 @@ export function gatherFacts(input: DockerFactsInput): DockerFacts {
     mounts,
     shim: input.shim,
     owner: input.owner,
+    stateToken: stateToken(request.stateDirectory),
     granted: unique,
     direct: permissions.fileWrite.direct.flatMap(({ pattern }) => shown(pattern) ?? []),
     caches: (permissions.fileRead.caches ?? []).map(({ path, profile }) => ({ path, source: input.cacheSource(profile, path) })),
@@ -191,9 +196,37 @@ export function groupOf(socket: string): number | undefined {
 export function ownOwner(): OwnerMark {
   const stat = readFileSync('/proc/self/stat', 'utf8');
   const started = stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? '0';
-  return { pid: process.pid, started, boot: bootId() };
+  return { pid: process.pid, started, boot: bootId(), namespace: pidNamespace() };
 }
 
 export function bootId(): string {
   return readFileSync(join('/proc/sys/kernel/random', 'boot_id'), 'utf8').trim();
+}
+
+/** Process numbers mean something only in here. */
+export function pidNamespace(): string {
+  return /\d+/.exec(readlinkSync('/proc/self/ns/pid'))?.[0] ?? '0';
+}
+
+/** A name of the state directory's own, made when it is first asked for: an engine may serve many machines, with such a directory at the same path. */
+export function stateToken(stateDirectory: string): string {
+  const path = join(stateDirectory, 'engine-token');
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw error;
+  }
+  const token = randomBytes(16).toString('hex');
+  const own = `${path}.${token}`;
+  writeFileSync(own, token, { mode: 0o600, flag: 'wx' });
+  try {
+    linkSync(own, path);
+    return token;
+  } catch (error) {
+    // Another process was first.
+    if (errnoOf(error) !== 'EEXIST') throw error;
+    return readFileSync(path, 'utf8');
+  } finally {
+    rmSync(own, { force: true });
+  }
 }

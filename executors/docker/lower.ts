@@ -284,7 +284,7 @@ function entryOf({ channel }: DockerNames): readonly string[] {
 export function lower(request: LaunchRequest, facts: DockerFacts, names: DockerNames): DockerLowering {
   const { job, dimensions } = request.plan;
   const { permissions } = job;
-  const labels = labelsOf(request.scratch, request.stateDirectory, facts.owner);
+  const labels = labelsOf(request.scratch, facts.stateToken, facts.owner);
   const mounts = facts.apart ? planVolumes(request, facts, labels, names.nonce) : planMounts(request, facts, labels, names.channel);
   const lowering = new Lowering();
   const landings = lowerFiles(lowering, request, facts, mounts, names.nonce);

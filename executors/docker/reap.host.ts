@@ -4,7 +4,7 @@ import { messageOf } from '../../src/core/errors.ts';
 import { fetchRoots } from './apart/carrier.host.ts';
 import { parseSent, SENT_RECORD } from './apart/sent-record.ts';
 import type { Engine } from './connect.host.ts';
-import { bootId } from './facts.host.ts';
+import { bootId, pidNamespace, stateToken } from './facts.host.ts';
 import { statusOf } from './images.host.ts';
 import { LABEL, parseOwner, runMark, stateMark } from './labels.ts';
 
@@ -13,6 +13,8 @@ function isOrphan(label: string | undefined): boolean {
   const owner = parseOwner(label);
   if (owner === undefined) return false;
   if (owner.boot !== bootId()) return true;
+  // In another container: its number says nothing here. Its own run's lease does, and whoever takes that run over removes what is left.
+  if (owner.namespace !== undefined && owner.namespace !== pidNamespace()) return false;
   try {
     const stat = readFileSync(`/proc/${owner.pid}/stat`, 'utf8');
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
@@ -79,6 +81,6 @@ async function fetchLeft(engine: Engine, scratch: string, shim: string): Promise
 }
 
 /** What runs of this state directory left whose owner is gone. */
-export function sweepOrphans(engine: Engine, stateDirectory: string): Promise<readonly string[]> {
-  return removeMatching(engine, [`${LABEL.state}=${stateMark(stateDirectory)}`], isOrphan);
+export async function sweepOrphans(engine: Engine, stateDirectory: string): Promise<readonly string[]> {
+  return await removeMatching(engine, [`${LABEL.state}=${stateMark(stateToken(stateDirectory))}`], isOrphan);
 }

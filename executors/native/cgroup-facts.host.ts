@@ -56,6 +56,7 @@ function readIfThere(file: string): string | undefined {
 }
 
 function required(look: GroupReader, file: string): string {
+  if (look === readIfThere) return read(file);
   const text = look(file);
   if (text === undefined) throw new ProofrunError('ERR_LAUNCH', { message: `control group: there is no ${file}` });
   return text;

@@ -12,7 +12,6 @@ const places = [
   ['a local engine', typeof environment === 'string' ? {} : { ...environment }],
   ["over TLS, through the container's own input and output", typeof remote === 'string' ? {} : { ...remote }],
 ] as const;
-const onTerminal = HAS_SCREEN ? test : test.skip;
 
 describe.skipIf(typeof environment === 'string').each(places)('streams of a container: %s', (_, engine) => {
   beforeAll(async () => ensureImage(engineClient()));
@@ -23,7 +22,7 @@ describe.skipIf(typeof environment === 'string').each(places)('streams of a cont
   const run = ['run', '--safe', '--executor', 'docker'];
 
   describeUsers('job run --executor docker', (user) => {
-    onTerminal('a terminal of its own, of the same size, that follows when the size changes', async () => {
+    test.skipIf(!HAS_SCREEN)('a terminal of its own, of the same size, that follows when the size changes', async () => {
       const lab = labOf(user);
       const script =
         'test -t 0 && test -t 1 && test -t 2 && echo all three; stty size; trap "stty size; exit 4" WINCH; echo waiting; while :; do sleep 0.02; done';
@@ -37,7 +36,7 @@ describe.skipIf(typeof environment === 'string').each(places)('streams of a cont
       expect(await screen.ended).toBe(4);
     });
 
-    onTerminal('keys reach the command, and the terminal is as it was afterwards', async () => {
+    test.skipIf(!HAS_SCREEN)('keys reach the command, and the terminal is as it was afterwards', async () => {
       const lab = labOf(user);
       const script = 'trap "echo got INT" INT; echo ready; read line; echo "answer: $line"; echo again; read line; stty -echo raw; kill -9 $$';
       const screen = openScreen(

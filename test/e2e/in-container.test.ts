@@ -28,7 +28,7 @@ function bubblewrap(): readonly string[] {
 describe.skipIf(typeof environment === 'string' || typeof user === 'string' || installation === undefined)('proofrun itself inside a container', () => {
   beforeAll(async () => ensureImage(engineClient()));
 
-  const inside = async (options: { readonly profile: boolean; readonly known: boolean }, script: string) => {
+  const inside = async (options: { readonly profile: boolean; readonly known: boolean; readonly engine?: string }, script: string) => {
     if (typeof user === 'string' || installation === undefined) throw new Error('no ordinary user');
     const base = temporaryDirectory(user, 'proofrun-inside-');
     for (const name of ['work', 'state', 'home']) {
@@ -41,15 +41,28 @@ describe.skipIf(typeof environment === 'string' || typeof user === 'string' || i
     const container = await docker.createContainer({
       Image: 'proofrun-base:latest',
       User: `${user.uid}:${user.gid}`,
-      Cmd: [process.execPath, join(installation, 'dist/job.js'), 'run', '--safe', '--executor', 'native', '--json', '--', 'sh', '-c', script],
+      Cmd: [
+        process.execPath,
+        join(installation, 'dist/job.js'),
+        'run',
+        '--safe',
+        '--executor',
+        options.engine === undefined ? 'native' : 'docker',
+        '--json',
+        '--',
+        'sh',
+        '-c',
+        script,
+      ],
       WorkingDir: '/work',
-      Env: ['HOME=/home/inside', 'XDG_STATE_HOME=/state'],
+      Env: ['HOME=/home/inside', 'XDG_STATE_HOME=/state', ...(options.engine === undefined ? [] : ['DOCKER_HOST=unix:///engine.sock'])],
       HostConfig: {
         NetworkMode: 'none',
         Binds: [
           ...[`${base}/work:/work`, `${base}/state:/state`, `${base}/home:/home/inside`, `${installation}:${installation}:ro`],
           ...(options.known ? ['/etc/passwd:/etc/passwd:ro'] : []),
           ...bubblewrap(),
+          ...(options.engine === undefined ? [] : [`${options.engine}:/engine.sock`]),
         ],
         SecurityOpt: options.profile ? [`seccomp=${readFileSync(PROFILE, 'utf8')}`] : [],
         ...(options.profile ? { MaskedPaths: [], ReadonlyPaths: [] } : {}),
@@ -78,6 +91,14 @@ describe.skipIf(typeof environment === 'string' || typeof user === 'string' || i
     const { dimensions } = bundle.executor_observations;
     const levels = Object.fromEntries(Object.entries(dimensions).map(([name, { level }]) => [name, level]));
     expect(levels).toMatchObject({ file_read: 'enforced', file_write: 'enforced', network: 'enforced', subprocess: 'enforced', credentials: 'enforced' });
+  });
+
+  test("with the engine's socket the Docker executor sends the workspace, which that engine doesn't see", async () => {
+    const engine = typeof environment === 'string' ? '' : environment.DOCKER_HOST.slice('unix://'.length);
+    const { code, said, base } = await inside({ profile: false, known: true, engine }, 'cat a.txt > b.txt; exit 4');
+    expect([code, said]).toEqual([4, expect.stringContaining('"promise"')]);
+    const staged = execFileSync('find', [join(base, 'state'), '-name', 'b.txt'], { encoding: 'utf8' }).trim();
+    expect(readFileSync(staged, 'utf8')).toBe('as it was\n');
   });
 
   test('without it the run is refused before it starts, and the answer names the file', async () => {

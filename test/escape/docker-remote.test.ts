@@ -1,7 +1,11 @@
 import { existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
+import { connect, findEndpoint } from '../../executors/docker/connect.host.ts';
+import { ownOwner, stateToken } from '../../executors/docker/facts.host.ts';
+import { LABEL, labelsOf, stateMark } from '../../executors/docker/labels.ts';
 import type { MountBody } from '../../executors/docker/lower.ts';
+import { sweepOrphans } from '../../executors/docker/reap.host.ts';
 import { DockerLab, levelsWithout, LIMITS, rootAndOrdinary } from '../support/docker-job.host.ts';
 import { engineClient, ensureImage, remoteEnvironment } from '../support/docker-lab.host.ts';
 import type { DockerInstall } from '../support/docker-removals.ts';
@@ -10,13 +14,21 @@ const environment = remoteEnvironment();
 const sh = (script: string): readonly [string, ...string[]] => ['/bin/sh', '-c', script];
 const FILES = ['file_read', 'file_write'] as const;
 
-/** Everything of ours on the engine that carries a label. */
-async function left(): Promise<readonly string[]> {
+/** What runs of a lab left on the engine; other tests use it at the same time. */
+async function left(lab: DockerLab): Promise<readonly string[]> {
   const docker = engineClient();
-  const filters = { label: ['io.proofrun.run'] };
-  const containers = await docker.listContainers({ all: true, filters });
-  const found: { readonly Volumes: readonly { readonly Name: string }[] | null } = await docker.listVolumes({ filters });
-  return [...containers.map(({ Id }) => Id), ...(found.Volumes ?? []).map(({ Name }) => Name).filter((name) => name.startsWith('proofrun-'))];
+  const tokens = readdirSync(lab.base)
+    .map((name) => join(lab.base, name, 'state/engine-token'))
+    .filter((path) => existsSync(path));
+  const marks = new Set(tokens.map((path) => stateMark(readFileSync(path, 'utf8'))));
+  const ours = (labels: Readonly<Record<string, string>> | null): boolean => marks.has(labels?.[LABEL.state] ?? '');
+  const containers = await docker.listContainers({ all: true });
+  const found: { readonly Volumes: readonly { readonly Name: string; readonly Labels: Readonly<Record<string, string>> | null }[] | null } =
+    await docker.listVolumes();
+  return [
+    ...containers.filter(({ Labels }) => ours(Labels)).map(({ Id }) => Id),
+    ...(found.Volumes ?? []).filter(({ Labels }) => ours(Labels)).map(({ Name }) => Name),
+  ];
 }
 
 function mounts(install: DockerInstall, change: (list: readonly MountBody[]) => readonly MountBody[]): DockerInstall {
@@ -58,7 +70,7 @@ describe.skipIf(typeof environment === 'string')("on an engine that doesn't see 
     expect(lstatSync(join(report.upper, 'new.txt'))).toMatchObject({ uid: lab.owner.uid, gid: lab.owner.gid });
     expect(report.closing.discarded).toEqual({ files: 1, bytes: 2, top: [{ path: '~/scrap', files: 1 }] });
     expect(report.closing.warnings).toEqual([]);
-    expect(await left()).toEqual([]);
+    expect(await left(lab)).toEqual([]);
   });
 
   test('what is read of the machine that the job runs on is never read of this one', async () => {
@@ -107,7 +119,41 @@ describe.skipIf(typeof environment === 'string')("on an engine that doesn't see 
       message: expect.stringContaining("doesn't see this machine's files") as string,
     });
     await expect(own.run(sh('true'), { denyWrite: [join(own.workspace, 'kept.txt')] })).rejects.toMatchObject({ code: 'ERR_LAUNCH' });
-    expect(await left()).toEqual([]);
+    expect(await left(own)).toEqual([]);
+  });
+
+  test('only what this state directory left is swept: not what another machine or container has with the same path', async () => {
+    const connection = await connect(findEndpoint(typeof environment === 'string' ? {} : environment, '/'));
+    if (!('engine' in connection)) throw new Error(connection.obstacle.reason);
+    const [mine, theirs] = ['state-a', 'state-b'].map((name) => {
+      mkdirSync(join(own.base, name), { recursive: true });
+      return join(own.base, name);
+    });
+    const docker = engineClient();
+    const dead = { ...ownOwner(), started: '1' };
+    const made = async (directory = '', owner = dead): Promise<string> => {
+      const Labels = labelsOf('/runs/run-x/scratch', stateToken(directory), owner);
+      return (await docker.createContainer({ Image: 'proofrun-base:latest', Cmd: ['/bin/true'], Labels: { ...Labels }, NetworkDisabled: true })).id;
+    };
+    const ids = {
+      orphan: await made(mine),
+      anotherDirectory: await made(theirs),
+      anotherContainer: await made(mine, { ...dead, namespace: '1' }),
+      alive: await made(mine, ownOwner()),
+    };
+    expect(await sweepOrphans(connection.engine, mine ?? '')).toEqual([]);
+    const there = new Set((await docker.listContainers({ all: true })).map(({ Id }) => Id));
+    expect(Object.entries(ids).map(([name, id]) => [name, there.has(id)])).toEqual([
+      ['orphan', false],
+      ['anotherDirectory', true],
+      ['anotherContainer', true],
+      ['alive', true],
+    ]);
+    for (const id of Object.values(ids))
+      {await docker
+        .getContainer(id)
+        .remove({ force: true })
+        .catch(() => undefined);}
   });
 
   const removals: readonly { readonly how: string; readonly alter: (install: DockerInstall) => DockerInstall; readonly lost: readonly string[] }[] = [
@@ -184,15 +230,16 @@ describe.skipIf(typeof environment === 'string')("on an engine that doesn't see 
         .remove({ force: true })
         .catch(() => undefined);
     }
-    expect(await left()).toEqual([]);
+    expect(await left(own)).toEqual([]);
   });
 
   test('changes that can not be fetched are a lost level and a warning, never an empty stage that looks whole', async () => {
     const docker = engineClient();
     const report = await own.run(sh('echo n > new.txt; echo ready; read x < /dev/null; sleep 0.2'), {
       during: async () => {
-        const all = await docker.listContainers({ all: true, filters: { label: ['io.proofrun.run'], status: ['created'] } });
-        for (const { Id } of all) await docker.getContainer(Id).remove({ force: true });
+        const mine = await left(own);
+        const all = await docker.listContainers({ all: true, filters: { status: ['created'] } });
+        for (const { Id } of all.filter((one) => mine.includes(one.Id))) await docker.getContainer(Id).remove({ force: true });
       },
     });
     expect(report.ending).toEqual({ kind: 'exit', code: 0 });
@@ -200,7 +247,7 @@ describe.skipIf(typeof environment === 'string')("on an engine that doesn't see 
     expect(report.unmet).toEqual(['file_write end.stage.returned missing']);
     expect(report.closing.warnings.join('\n')).toContain('what the job changed did not come back from the engine');
     expect(readdirSync(report.upper)).toEqual([]);
-    expect(await left()).toEqual([]);
+    expect(await left(own)).toEqual([]);
   });
 
   test('what a job leaves for the way back harms nothing: links out, devices, sockets, names, a sparse file', async () => {
@@ -216,7 +263,7 @@ describe.skipIf(typeof environment === 'string')("on an engine that doesn't see 
     expect(lstatSync(join(report.upper, 'up')).isSymbolicLink()).toBe(true);
     expect(lstatSync(join(report.upper, 'sparse')).size).toBe(64 << 20);
     expect(readFileSync(join(own.workspace, 'shut/inner.txt'), 'utf8')).toBe('closed\n');
-    expect(await left()).toEqual([]);
+    expect(await left(own)).toEqual([]);
   });
 
   test('memory: a limit is told from a kill where nothing but the container can say so', async () => {

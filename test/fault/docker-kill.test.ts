@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type Dockerode from 'dockerode';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -32,7 +32,9 @@ async function leftOn(docker: Dockerode, lab: JobLab): Promise<readonly string[]
   );
   const found: { readonly Volumes: readonly unknown[] | null } = await docker.listVolumes();
   const volumes = found.Volumes ?? [];
-  const ours = (text: string): boolean => text.includes(lab.base) || text.includes(stateMark(lab.state));
+  const file = join(lab.state, 'engine-token');
+  const token = existsSync(file) ? readFileSync(file, 'utf8') : '';
+  const ours = (text: string): boolean => text.includes(lab.base) || (token !== '' && text.includes(stateMark(token)));
   return [...inspected, ...volumes.map((one) => JSON.stringify(one))].filter(ours);
 }
 

@@ -42,6 +42,7 @@ const FACTS: DockerFacts = {
   hostPid: 4127,
   namespaces: { mnt: 'mnt:[1]', pid: 'pid:[2]', net: 'net:[3]' },
   apart: false,
+  stateToken: STATE,
   engine: {
     runtimes: ['runc', 'runsc'],
     defaultRuntime: 'runc',

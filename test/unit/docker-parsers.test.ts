@@ -64,6 +64,7 @@ describe('labels', () => {
   it('an owner is read as it was written', () => {
     const owner = { pid: 17, started: '12345', boot: '0a0b-1' };
     expect(parseOwner(formatOwner(owner))).toEqual(owner);
+    expect(parseOwner(formatOwner({ ...owner, namespace: '4026531836' }))).toEqual({ ...owner, namespace: '4026531836' });
     for (const text of [undefined, '', '1', '1.2', 'x.1.a', '1.2.a b', '-1.2.a']) expect(parseOwner(text)).toBeUndefined();
   });
 
