@@ -1,67 +1,9 @@
-import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { jobCommand } from '../support/job-command.host.ts';
-import { jobLab, processesWith, runsOf, type JobLab } from '../support/job-lab.host.ts';
-import { describeUsers, spawnAs } from '../support/users.host.ts';
-
-/** A terminal with a shell command on it: script(1) of util-linux makes the pty and passes bytes both ways. */
-interface Screen {
-  type(text: string): void;
-  /** Resolves when the text has appeared since the last call. */
-  shows(text: string | RegExp): Promise<string>;
-  /** The code of the shell command. */
-  readonly ended: Promise<number | null>;
-}
-
-const hasScript = spawnSync('script', ['--version']).status === 0;
-
-function openScreen(lab: JobLab, command: string): Screen {
-  const child = spawnAs(lab.user, ['script', '-qefc', command, '/dev/null'], { cwd: lab.workspace, env: { ...lab.env, TERM: 'dumb', SHELL: '/bin/sh' } });
-  let seen = '';
-  let wake: (() => void) | undefined;
-  let over = false;
-  child.stdout?.on('data', (part: Buffer) => {
-    seen += part.toString('latin1');
-    wake?.();
-  });
-  const ended = new Promise<number | null>((resolve) =>
-    child.once('close', (code) => {
-      over = true;
-      wake?.();
-      resolve(code);
-    }),
-  );
-  return {
-    type: (text) => child.stdin?.write(text),
-    shows: async (text) => {
-      for (;;) {
-        const match = typeof text === 'string' ? (seen.includes(text) ? { index: seen.indexOf(text), found: text } : undefined) : matchOf(text, seen);
-        if (match !== undefined) {
-          const until = match.index + match.found.length;
-          const before = seen.slice(0, until);
-          seen = seen.slice(until);
-          return before;
-        }
-        if (over) throw new Error(`the screen ended without ${String(text)}:\n${seen}`);
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
-      }
-    },
-    ended,
-  };
-}
-
-function matchOf(pattern: RegExp, text: string): { readonly index: number; readonly found: string } | undefined {
-  const match = pattern.exec(text);
-  return match === null ? undefined : { index: match.index, found: match[0] };
-}
-
-function shellLine(lab: JobLab, args: readonly string[]): string {
-  return [...jobCommand(lab.user), ...args].map((word) => `'${word.replaceAll("'", `'\\''`)}'`).join(' ');
-}
+import { jobLab, processesWith, runsOf } from '../support/job-lab.host.ts';
+import { hasScript, openScreen, shellLine } from '../support/screen.host.ts';
+import { describeUsers } from '../support/users.host.ts';
 
 const onTerminal = hasScript ? test : test.skip;
 
