@@ -4,8 +4,7 @@ import { jobLab, processesWith, type JobLab } from '../support/job-lab.host.ts';
 import { hasScript, openScreen, shellLine } from '../support/screen.host.ts';
 import { describeUsers } from '../support/users.host.ts';
 
-const onTerminal = hasScript ? test : test.skip;
-const withLess = hasScript && spawnSync('less', ['--version']).status === 0 ? test : test.skip;
+const hasLess = hasScript && spawnSync('less', ['--version']).status === 0;
 
 async function staged(lab: JobLab, files: number): Promise<void> {
   const ended = await lab.job(['run', '-q', '--', 'sh', '-ec', `i=0; while [ $i -lt ${files} ]; do echo $i >f$i; i=$((i+1)); done`]);
@@ -16,7 +15,7 @@ async function staged(lab: JobLab, files: number): Promise<void> {
 const onRows = (rows: number, line: string): string => `stty rows ${rows} cols 80; ${line}`;
 
 describeUsers('a long result on a terminal', (user) => {
-  onTerminal('goes through the pager that the person named, a short one and a file do not', async () => {
+  test.skipIf(!hasScript)('goes through the pager that the person named, a short one and a file do not', async () => {
     const lab = jobLab(user);
     await staged(lab, 30);
     const review = shellLine(lab, ['status', 'last', '--review']);
@@ -37,7 +36,7 @@ describeUsers('a long result on a terminal', (user) => {
     }
   });
 
-  withLess('less ends when the person has read enough, starts no program for them, and the command has ended well', async () => {
+  test.skipIf(!hasLess)('less ends when the person has read enough, starts no program for them, and the command has ended well', async () => {
     const lab = jobLab(user);
     await staged(lab, 300);
     const screen = openScreen(lab, onRows(10, `${shellLine(lab, ['diff', 'last'])}; echo code $?`), { TERM: 'xterm', LESS: 'FRX' });
@@ -50,7 +49,7 @@ describeUsers('a long result on a terminal', (user) => {
     expect(await screen.ended).toBe(0);
   });
 
-  withLess('what a job wrote cannot act on the terminal through the pager', async () => {
+  test.skipIf(!hasLess)('what a job wrote cannot act on the terminal through the pager', async () => {
     const lab = jobLab(user);
     const ended = await lab.job([
       'run',
@@ -71,7 +70,7 @@ describeUsers('a long result on a terminal', (user) => {
 });
 
 describeUsers('work that lasts longer than a second', (user) => {
-  onTerminal('draws how far it is, and takes the line away', { timeout: 60_000 }, async () => {
+  test.skipIf(!hasScript)('draws how far it is, and takes the line away', { timeout: 60_000 }, async () => {
     const lab = jobLab(user);
     await staged(lab, 1500);
     const screen = openScreen(lab, onRows(30, `${shellLine(lab, ['apply', 'last', '--all'])}; echo code $?`));

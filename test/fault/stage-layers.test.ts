@@ -114,7 +114,12 @@ describeUsers('a stage', (user) => {
     const lab = await StageLab.over(user, before);
     await lab.job(job);
     expect(await lab.kinds()).toEqual(['added b2', 'added k', 'deleted l', 'renamed a -> moved', 'renamed b -> twin', 'renamed c -> copy']);
-    expect(await lab.change('moved')).toMatchObject({ addedLines: 1, removedLines: 0, before: { sha256: sha256('one\n') }, after: { sha256: sha256('one\nmore\n') } });
+    expect(await lab.change('moved')).toMatchObject({
+      addedLines: 1,
+      removedLines: 0,
+      before: { sha256: sha256('one\n') },
+      after: { sha256: sha256('one\nmore\n') },
+    });
     expect((await lab.apply({ paths: ['moved'] })).error).toBeUndefined();
     expect((await lab.apply()).error).toBeUndefined();
     const direct = new StageLab(user);
@@ -124,7 +129,8 @@ describeUsers('a stage', (user) => {
 
   test.runIf(user.kind === 'root')('what an attribute of the job says about where a file came from counts for nothing', async () => {
     const lab = await StageLab.over(user, 'echo one > a; echo two > b');
-    const origin = "import os; os.system('mv a m; rm b; echo new > n'); os.setxattr('n', 'user.overlay.origin', os.getxattr('m', 'user.overlay.origin') if 'user.overlay.origin' in os.listxattr('m') else b'\\0\\xfb' + b'x' * 27)";
+    const origin =
+      "import os; os.system('mv a m; rm b; echo new > n'); os.setxattr('n', 'user.overlay.origin', os.getxattr('m', 'user.overlay.origin') if 'user.overlay.origin' in os.listxattr('m') else b'\\0\\xfb' + b'x' * 27)";
     await lab.job(`python3 -c "${origin}"; python3 -c "import os; os.setxattr('n', 'trusted.overlay.origin', b'x')" || true`);
     expect(await lab.kinds()).toEqual(['added n', 'deleted b', 'renamed a -> m']);
   });
