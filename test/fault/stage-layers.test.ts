@@ -71,6 +71,15 @@ describeUsers('a stage', (user) => {
     expect(await lab.kinds()).toEqual([]);
   });
 
+  test('nor is the time of a file that its owner has closed; control arm: its content is', async () => {
+    const lab = await StageLab.over(user, 'echo same > closed; echo old > other; chmod 000 closed; chmod 200 other');
+    await lab.job('touch -d @1400000000 closed; chmod 600 other; echo new > other; chmod 200 other');
+    expect(await lab.kinds()).toEqual(['modified other']);
+    expect(await lab.here('stat -c "%a %n" closed other')).toBe('0 closed\n200 other\n');
+    expect((await lab.apply()).error).toBeUndefined();
+    expect(await lab.here('stat -c "%a %s %n" closed other; chmod 600 other; cat other')).toBe('0 5 closed\n200 4 other\nnew\n');
+  });
+
   test('attributes alone are a change of their own', async () => {
     const lab = await StageLab.over(user, 'echo x > f; mkdir d');
     await lab.job('chmod 600 f; chmod 750 d');
