@@ -6,22 +6,28 @@
 #include "closed.h"
 #include "removal.h"
 
+/* Without all rights of its owner nothing below it can be looked at or moved. */
+static bool closes(const struct state *s) { return s->type == DT_DIR && (s->mode & 0700) != 0700; }
+
 /*
- * Directories that the plan closes to their owner may be closed already, and nothing below them could be looked at. They are opened again,
- * by identity and only where they have the very mode that the plan gives them; the rest of the recovery closes them, or puts back the mode
- * from before. A recovery that ends half way leaves the opened mode, which the next one takes for half set.
+ * Directories that the plan opens to their owner may be closed still, and those that it closes may be closed already; then nothing below them
+ * could be looked at. They are opened, by identity and only where they have the very mode that the plan knows; the rest of the recovery
+ * gives them the mode from before or from after. A recovery that ends half way leaves the opened mode, which the next one takes for half set.
  */
-static void open_what_was_closed(struct plan *plan) {
+static void open_what_is_closed(struct plan *plan) {
   if (geteuid() == 0) return;
   for (bool progress = true; progress;) {
     progress = false;
     for (uint32_t i = 0; i < plan->operation_count; i++) {
       struct operation *o = &plan->operations[i];
-      if (o->kind == OP_DELETE || o->after.type != DT_DIR || (o->after.mode & 0700) == 0700) continue;
-      bool known = o->kind == OP_ATTRIBUTES;
-      int fd = open_target(plan, i, known ? o->before.dev : 0, known ? o->before.ino : o->new_ino);
+      bool attributes = o->kind == OP_ATTRIBUTES, before = attributes && closes(&o->before), after = o->kind != OP_DELETE && closes(&o->after);
+      if (!before && !after) continue;
+      int fd = open_target(plan, i, attributes ? o->before.dev : 0, attributes ? o->before.ino : o->new_ino);
       struct stat st;
-      if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 07777) == o->after.mode && chmod_handle(fd, writable_mode(&o->after, o->after.mode)) == 0) progress = true;
+      if (fd >= 0 && fstat(fd, &st) == 0) {
+        uint32_t mode = st.st_mode & 07777;
+        if (((before && mode == o->before.mode) || (after && mode == o->after.mode)) && chmod_handle(fd, mode | 0700) == 0) progress = true;
+      }
       if (fd >= 0) close(fd);
     }
     forget_parent();
@@ -30,7 +36,7 @@ static void open_what_was_closed(struct plan *plan) {
 
 /* Reads from the two places of each operation whether it was done. False: one could not be looked at. */
 static bool inspect(struct plan *plan, uint32_t *undone) {
-  open_what_was_closed(plan);
+  open_what_is_closed(plan);
   *undone = 0;
   for (uint32_t i = 0; i < plan->operation_count; i++) {
     struct operation *o = &plan->operations[i];

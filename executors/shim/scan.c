@@ -256,7 +256,7 @@ static int look(int parent, const char *name, int hash, struct facts *f, struct 
   } else if (S_ISREG(f->st.st_mode) && hash) {
     int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
     int fd = openat(parent, name, flags);
-    if (fd < 0 && errno == EACCES && m != NULL) fd = open_closed(parent, name, flags, &f->st);
+    if (fd < 0 && errno == EACCES) fd = m != NULL ? open_closed(parent, name, flags, &f->st) : open_untouched(parent, name, flags, &f->st);
     if (fd < 0) {
       f->flags |= errno == EACCES || errno == EPERM ? FACT_UNREADABLE : FACT_UNSTABLE;
       read_xattrs(-1, parent, name, f, m);

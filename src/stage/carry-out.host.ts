@@ -2,7 +2,7 @@ import type { AppliedPath } from '../core/change.ts';
 import { ProofrunError } from '../core/errors.ts';
 import { safeText } from '../core/text-safety.ts';
 import { ShimDied, type ApplyAnswer, type ApplySession } from './apply-session.host.ts';
-import { errnoName, recoverApply, settle, settleRestored, stuckError, withAnswer, type ApplyPlace } from './apply-settle.host.ts';
+import { errnoName, recoverApply, settle, settleRestored, stuckError, withAnswer, type ApplyPlace, type RecoveredApply } from './apply-settle.host.ts';
 import { bytesOf } from './byte-path.ts';
 import { applyDirectory, planPath, saveLedger, savePlan, type ApplyLedger, type LedgerPurpose } from './ledger.host.ts';
 import { formatPlan, type PlanContent } from './plan-bytes.ts';
@@ -78,7 +78,18 @@ export async function carryOut({ place, session, runId, purpose, undoes, plan, p
 export async function afterDeath(error: unknown, place: ApplyPlace, roots: readonly string[], session: ApplySession): Promise<unknown> {
   if (!(error instanceof ShimDied)) return error;
   await session.close();
-  const [outcome] = await recoverApply({ ...place, roots });
+  let outcome: RecoveredApply | undefined;
+  try {
+    [outcome] = await recoverApply({ ...place, roots });
+  } catch (second) {
+    if (!(second instanceof ShimDied)) return second;
+    return new ProofrunError('ERR_APPLY_INTERRUPTED', {
+      message: `a change of ${roots.join(', ')} was interrupted, and so was what puts it right`,
+      hint: 'run the command again: it finishes the change or rolls it back first',
+      cause: second,
+    });
+  }
+  if (outcome?.outcome === 'unsettled') return outcome.trouble;
   const what = outcome?.purpose === 'undo' ? 'undo' : 'apply';
   return new ProofrunError('ERR_APPLY_INTERRUPTED', {
     message:

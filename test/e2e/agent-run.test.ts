@@ -2,10 +2,9 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { jobLab, type JobLab } from '../support/job-lab.host.ts';
-import { HAS_SCREEN, openScreen, shellLine } from '../support/screen.host.ts';
+import { hasScript, openScreen, shellLine } from '../support/screen.host.ts';
 import { describeUsers } from '../support/users.host.ts';
 
-const onTerminal = HAS_SCREEN ? test : test.skip;
 const READ = { tool: 'read_file', arguments: { path: 'a.txt' } };
 const WRITE = { tool: 'write_file', arguments: { path: 'b.txt', text: 'bye' } };
 const REPLIES = [{ text: 'I look.', calls: [READ] }, { text: 'I write.', calls: [WRITE] }, { text: 'Done.' }];
@@ -158,7 +157,7 @@ describeUsers('job run --agent', (user) => {
     expect(JSON.parse((await lab.job(['ls', '--json'])).stdout)).toEqual([]);
   });
 
-  onTerminal('on a terminal the question is shown and answered with a y; anything else decides nothing', async () => {
+  test.skipIf(!hasScript)('on a terminal the question is shown and answered with a y; anything else decides nothing', async () => {
     const lab = agentLab(user);
     const { id } = await waiting(lab);
     const no = openScreen(lab, shellLine(lab, ['approve', id]));

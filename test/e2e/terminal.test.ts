@@ -2,10 +2,10 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { jobLab, processesWith, runsOf } from '../support/job-lab.host.ts';
-import { HAS_SCREEN, openScreen, shellLine } from '../support/screen.host.ts';
+import { hasScript, openScreen, shellLine } from '../support/screen.host.ts';
 import { describeUsers } from '../support/users.host.ts';
 
-const onTerminal = HAS_SCREEN ? test : test.skip;
+const onTerminal = hasScript ? test : test.skip;
 
 describeUsers('job run on a terminal (script(1) makes it)', (user) => {
   onTerminal('the command has a terminal of its own on all three streams, of the same size', async () => {

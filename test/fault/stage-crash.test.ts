@@ -15,9 +15,9 @@ const NODE = process.env['PROOFRUN_TEST_NODE'] ?? process.execPath;
 
 /** One change of each kind, among them what takes more than one call. */
 const MAKE =
-  'mkdir -p keep gone/sub d shut; echo k > keep/k; echo g > gone/g; echo s > gone/sub/s; echo old > f; echo t > t; ln -s f l; echo m > m; echo x > d/x; echo p > mode; echo in > shut/in; chmod 555 shut; mkdir close; echo c > close/c; python3 -c \'import os; os.setxattr("mode", "user.colour", b"red")\'';
+  'mkdir -p keep gone/sub d shut; echo k > keep/k; echo g > gone/g; echo s > gone/sub/s; echo old > f; echo t > t; ln -s f l; echo m > m; echo x > d/x; echo p > mode; echo in > shut/in; chmod 555 shut; mkdir close; echo c > close/c; mkdir lock shop; echo l > lock/l; echo c > shop/c; python3 -c \'import os; os.setxattr("mode", "user.colour", b"red")\'';
 const JOB =
-  'rm -r gone; echo new > f; rm t; mkdir t; echo in > t/in; ln -sfn t l; mv m keep/moved; chmod 700 d; mkdir -p n/n; echo n > n/n/n; ln n/n/n n/link; rm keep/k; mkfifo pipe; truncate -s 1M hole; chmod 640 mode; python3 -c \'import os; os.setxattr("mode", "user.colour", b"blue"); os.setxattr("mode", "user.size", b"s")\'; chmod 755 shut; rm shut/in; echo two > shut/two; chmod 555 shut; mkdir close/made; echo m > close/made/m; chmod 600 close/c; chmod 500 close';
+  'rm -r gone; echo new > f; rm t; mkdir t; echo in > t/in; ln -sfn t l; mv m keep/moved; chmod 700 d; mkdir -p n/n; echo n > n/n/n; ln n/n/n n/link; rm keep/k; mkfifo pipe; truncate -s 1M hole; chmod 640 mode; python3 -c \'import os; os.setxattr("mode", "user.colour", b"blue"); os.setxattr("mode", "user.size", b"s")\'; chmod 755 shut; rm shut/in; echo two > shut/two; chmod 555 shut; mkdir close/made; echo m > close/made/m; chmod 600 close/c; chmod 500 close; chmod 600 lock/l shop/c; mkdir -p lock/in; echo i > lock/in/i';
 
 let tools = '';
 beforeAll(() => {
@@ -75,6 +75,25 @@ describeUsers('a crash', (user) => {
       expect(new Set(kills.map((kill) => kill.call))).toContain('renameat2');
     });
   }
+
+  test(
+    'before each call of an apply and then of what puts it right: the tree is exactly before or exactly after, and both occur',
+    { timeout: 600_000 },
+    async () => {
+      const kills = await series('recover');
+      expect(kills.length).toBeGreaterThan(60);
+      const wrong = kills.filter((kill) => kill.tree !== (kill.outcome === 'finished' ? 'after' : 'before') || kill.litter.length > 0 || !kill.recorded);
+      expect(wrong).toEqual([]);
+      expect(new Set(kills.map((kill) => kill.outcome))).toEqual(new Set(['rolled_back', 'finished']));
+    },
+  );
+
+  test('a directory that somebody closes between the crash and the next command is no sign that anything was done', { timeout: 300_000 }, async () => {
+    const kills = await series('closed');
+    expect(kills.length).toBeGreaterThan(60);
+    const wrong = kills.filter((kill) => kill.tree !== (kill.outcome === 'finished' ? 'after' : 'before') || kill.litter.length > 0 || !kill.recorded);
+    expect(wrong).toEqual([]);
+  });
 
   test('before each call of drop in turn: the workspace stays, and the next drop ends it', { timeout: 300_000 }, async () => {
     const kills = await series('drop');

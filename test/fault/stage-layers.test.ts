@@ -71,6 +71,15 @@ describeUsers('a stage', (user) => {
     expect(await lab.kinds()).toEqual([]);
   });
 
+  test('nor is the time of a file that its owner has closed; control arm: its content is', async () => {
+    const lab = await StageLab.over(user, 'echo same > closed; echo old > other; chmod 000 closed; chmod 200 other');
+    await lab.job('touch -d @1400000000 closed; chmod 600 other; echo new > other; chmod 200 other');
+    expect(await lab.kinds()).toEqual(['modified other']);
+    expect(await lab.here('stat -c "%a %n" closed other')).toBe('0 closed\n200 other\n');
+    expect((await lab.apply()).error).toBeUndefined();
+    expect(await lab.here('stat -c "%a %s %n" closed other; chmod 600 other; cat other')).toBe('0 5 closed\n200 4 other\nnew\n');
+  });
+
   test('attributes alone are a change of their own', async () => {
     const lab = await StageLab.over(user, 'echo x > f; mkdir d');
     await lab.job('chmod 600 f; chmod 750 d');
@@ -379,7 +388,7 @@ for i in range(3000):
     const make = `mkdir -p src gone; printf 'a\\nb\\nc\\nd\\ne\\nf\\ng\\nh\\ni\\n' > src/m; printf 'no newline' > src/n; echo bye > gone/g; echo exec > x; echo t > t; ln -s t l; echo 'move me along' > old; printf 'a\\0b' > bin; printf 'w\\n' > 'sp ace'; echo q > "$(printf 'q\\tuo"te')"; printf z > "$(printf 'bad\\377')"; : > empty`;
     const lab = await StageLab.over(user, make);
     await lab.job(
-      `printf 'a\\nB\\nc\\nd\\ne\\nf\\ng\\nh\\ni\\nj' > src/m; printf 'no newline\\n' > src/n; rm -r gone; chmod 755 x; rm t; ln -s l t; ln -sfn old2 l; mv old new; printf 'a\\0c' > bin; echo W > 'sp ace'; echo Q > "$(printf 'q\\tuo"te')"; printf ZZ > "$(printf 'bad\\377')"; : > empty2; rm empty; mkdir fifo.d; mkfifo fifo.d/p; printf 'bin\\0' > newbin; mkdir hollow`,
+      `printf 'a\\nB\\nc\\nd\\ne\\nf\\ng\\nh\\ni\\nj' > src/m; printf 'no newline\\n' > src/n; rm -r gone; chmod 755 x; rm t; ln -s l t; ln -sfn old2 l; mv old new; echo and on >> new; printf 'a\\0c' > bin; echo W > 'sp ace'; echo Q > "$(printf 'q\\tuo"te')"; printf ZZ > "$(printf 'bad\\377')"; : > empty2; rm empty; mkdir fifo.d; mkfifo fifo.d/p; printf 'bin\\0' > newbin; mkdir hollow`,
     );
     const diff = await lab.must<{ bytes: string; omitted: { path: string; because: string }[] }>('diff');
     expect(diff.omitted.map((left) => left.path).sort()).toEqual(['fifo.d/p', 'hollow']);

@@ -12,10 +12,14 @@ export interface Screen {
   readonly ended: Promise<number | null>;
 }
 
-export const HAS_SCREEN = spawnSync('script', ['--version']).status === 0;
+/** Whether this machine has script(1). */
+export const hasScript = spawnSync('script', ['--version']).status === 0;
 
-export function openScreen(lab: JobLab, command: string): Screen {
-  const child = spawnAs(lab.user, ['script', '-qefc', command, '/dev/null'], { cwd: lab.workspace, env: { ...lab.env, TERM: 'dumb', SHELL: '/bin/sh' } });
+export function openScreen(lab: JobLab, command: string, env: Readonly<Record<string, string>> = {}): Screen {
+  const child = spawnAs(lab.user, ['script', '-qefc', command, '/dev/null'], {
+    cwd: lab.workspace,
+    env: { ...lab.env, TERM: 'dumb', ...env, SHELL: '/bin/sh' },
+  });
   let seen = '';
   let wake: (() => void) | undefined;
   let over = false;
@@ -56,7 +60,7 @@ function matchOf(pattern: RegExp, text: string): { readonly index: number; reado
   return match === null ? undefined : { index: match.index, found: match[0] };
 }
 
-/** A `job` command as a line for a shell. */
+/** `job ARGS` of the lab's user, quoted for a shell. */
 export function shellLine(lab: JobLab, args: readonly string[]): string {
   return [...jobCommand(lab.user), ...args].map((word) => `'${word.replaceAll("'", `'\\''`)}'`).join(' ');
 }

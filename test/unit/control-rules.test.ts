@@ -43,8 +43,9 @@ describe('a policy file of tools', () => {
       [allow, ask, deny],
       [deny, ask, allow],
       [ask, deny, allow],
-    ])
-      {expect(decide(rules, {})).toMatchObject({ kind: 'deny', reason: 'no' });}
+    ]) {
+      expect(decide(rules, {})).toMatchObject({ kind: 'deny', reason: 'no' });
+    }
     expect(decide([allow, ask], {})).toMatchObject({ kind: 'ask' });
     expect(decide([], {})).toMatchObject({ kind: 'deny' });
     expect(decide([], {}, { default_action: 'ask' })).toMatchObject({ kind: 'ask' });
