@@ -3,7 +3,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { engineClient, engineEnvironment, ensureImage, remoteEnvironment } from '../support/docker-lab.host.ts';
 import { jobLab, type JobLab } from '../support/job-lab.host.ts';
-import { HAS_SCREEN, openScreen, shellLine } from '../support/screen.host.ts';
+import { hasScript, openScreen, shellLine } from '../support/screen.host.ts';
 import { describeUsers, type TestUser } from '../support/users.host.ts';
 
 const environment = engineEnvironment();
@@ -22,7 +22,7 @@ describe.skipIf(typeof environment === 'string').each(places)('streams of a cont
   const run = ['run', '--safe', '--executor', 'docker'];
 
   describeUsers('job run --executor docker', (user) => {
-    test.skipIf(!HAS_SCREEN)('a terminal of its own, of the same size, that follows when the size changes', async () => {
+    test.skipIf(!hasScript)('a terminal of its own, of the same size, that follows when the size changes', async () => {
       const lab = labOf(user);
       const script =
         'test -t 0 && test -t 1 && test -t 2 && echo all three; stty size; trap "stty size; exit 4" WINCH; echo waiting; while :; do sleep 0.02; done';
@@ -36,7 +36,7 @@ describe.skipIf(typeof environment === 'string').each(places)('streams of a cont
       expect(await screen.ended).toBe(4);
     });
 
-    test.skipIf(!HAS_SCREEN)('keys reach the command, and the terminal is as it was afterwards', async () => {
+    test.skipIf(!hasScript)('keys reach the command, and the terminal is as it was afterwards', async () => {
       const lab = labOf(user);
       const script = 'trap "echo got INT" INT; echo ready; read line; echo "answer: $line"; echo again; read line; stty -echo raw; kill -9 $$';
       const screen = openScreen(
