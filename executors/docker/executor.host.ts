@@ -9,7 +9,7 @@ import { ProofrunError, messageOf } from '../../src/core/errors.ts';
 import type { ExecutorCapabilities, PinnedImage } from '../../src/core/plan.ts';
 import type { DeadAttempt, ImageExecutor, LaunchRequest, PullPolicy, PullProgress, ReapingExecutor, Session } from '../../src/executor/executor.ts';
 import { AttachChannel } from './attach-channel.host.ts';
-import { cacheName } from '../native/facts.host.ts';
+import { placeName } from '../../src/executor/kept-places.ts';
 import { locateShim } from '../shim/locate.host.ts';
 import { EXEC_POINTER_BYTES, execPointers } from '../shim/programs.ts';
 import { connect, findEndpoint } from './connect.host.ts';
@@ -112,7 +112,7 @@ async function launch(
       shim: locateShim(options.shim),
       owner: ownOwner(),
       environment,
-      cacheSource: (profile, path) => join(request.stateDirectory, 'caches', profile, cacheName(path)),
+      cacheSource: (profile, path) => join(request.stateDirectory, 'caches', profile, placeName(path)),
       socketGroup: socket === undefined ? undefined : groupOf(realpathSync(socket)),
       tcpPort: targets.tcpPort,
     });

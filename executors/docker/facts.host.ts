@@ -3,6 +3,7 @@ import { basename, join } from 'node:path';
 import { arch } from 'node:process';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
 import { agentSockets, grantedPaths, idsOf, maskOf, supplementaryGroups, type Ids, type Mask } from '../native/facts.host.ts';
+import { gatherHomeFiles, statePlaces, type HomeFiles } from '../native/home-files.host.ts';
 import { parseMountinfo, type MountLine } from '../native/mountinfo.ts';
 import { MASKED, READ_ONLY, type MachineFacts } from './container-mounts.ts';
 import type { EngineInfo, ImageFacts } from './engine-facts.ts';
@@ -15,7 +16,7 @@ export interface Shown {
 }
 
 /** Everything about the host, the engine and the image that the lowering needs. Plain data. */
-export interface DockerFacts {
+export interface DockerFacts extends HomeFiles {
   readonly arch: string;
   readonly asRoot: boolean;
   readonly job: Ids;
@@ -36,7 +37,6 @@ export interface DockerFacts {
   readonly direct: readonly Shown[];
   readonly caches: readonly { readonly path: string; readonly source: string }[];
   readonly writeDenied: readonly Shown[];
-  readonly homeCopies: readonly { readonly path: string; readonly mode: number }[];
   /** By root that is shown through an overlay. */
   readonly masks: ReadonlyMap<string, Mask>;
   readonly hiddenPresent: readonly string[];
@@ -148,17 +148,17 @@ export function gatherFacts(input: DockerFactsInput): DockerFacts {
     owner: input.owner,
     granted: unique,
     direct: permissions.fileWrite.direct.flatMap(({ pattern }) => shown(pattern) ?? []),
-    caches: (permissions.fileRead.caches ?? []).map(({ path, profile }) => ({ path, source: input.cacheSource(profile, path) })),
+    caches: [
+      ...(permissions.fileRead.caches ?? []).map(({ path, profile }) => ({ path, source: input.cacheSource(profile, path) })),
+      ...statePlaces(job, request.stateDirectory),
+    ],
     writeDenied: permissions.fileWrite.deny
       .filter((rule) => rule.literal && covered(rule.pattern) && !isHidden(rule.pattern))
       .flatMap((rule) => {
         const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });
         return facts?.isDirectory() === true || facts?.isFile() === true ? [{ path: rule.pattern, directory: facts.isDirectory() }] : [];
       }),
-    homeCopies: (permissions.fileRead.homeCopies ?? []).flatMap((rule) => {
-      const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });
-      return facts?.isFile() === true && rule.literal && within(rule.pattern, job.home) ? [{ path: rule.pattern, mode: facts.mode & 0o777 }] : [];
-    }),
+    ...gatherHomeFiles(request, isHidden),
     masks,
     hiddenPresent: request.hidden.filter((path) => lstatSync(path, { throwIfNoEntry: false }) !== undefined),
     agentSockets: agentSockets(uid, environment),
