@@ -26,15 +26,16 @@ export function composeLogins(joined: Joined): readonly LoginGrant[] {
       }
       if (isWithin(rule.pattern, joined.workspace)) refuse(`the login file ${rule.pattern} lies in the workspace`, 'choose another workspace');
       if (writeBack && values.length === 0) refuse(`${rule.pattern} is to be written back, and no values are named that may change`, 'values: [tokens.*]');
-      if (!byPath.has(rule.pattern))
-        {byPath.set(rule.pattern, {
+      if (!byPath.has(rule.pattern)) {
+        byPath.set(rule.pattern, {
           path: rule.pattern,
           profile: layer.name,
           writeBack,
           values,
           ...(newest === undefined ? {} : { newest }),
           origin: rule.origin,
-        });}
+        });
+      }
     }
   }
   return [...byPath.values()].sort((a, b) => (a.path < b.path ? -1 : 1));

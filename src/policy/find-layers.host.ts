@@ -107,12 +107,13 @@ async function findLayer(
     ? resolve(named.directory, name.startsWith('~/') ? join(caller.home, name.slice(2)) : name)
     : join(caller.configDirectory, kind === 'policy' ? 'policies' : 'profiles', `${name}.yaml`);
   const file = readPolicyFile(path, [caller.uid, 0]);
-  if (file !== undefined)
-    {return {
+  if (file !== undefined) {
+    return {
       compiled: await compilePreset(file.text, shownPath(path, caller.currentDirectory), kind, file.sha256),
       shipped: false,
       place: { realFile: realpathSync(path), isPath },
-    };}
+    };
+  }
   const preset = isPath ? undefined : shipped.find((layer) => layer.name === name);
   if (preset !== undefined) return { compiled: preset, shipped: true };
   throw new ProofrunError('ERR_PROFILE_UNKNOWN', {
