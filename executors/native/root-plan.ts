@@ -284,9 +284,11 @@ function skeletonOperations(targets: readonly Target[], facts: HostFacts, skelet
       operations.push({ op: 'dir', path, mode: 0o755, ...owner });
     }
   }
-  const taken = (path: string): boolean => !within(path, home) || targets.some((one) => one.kind !== 'home' && within(one.path, home) && within(path, one.path));
-  for (const { path, text } of facts.homeTexts)
-    {if (!taken(path)) operations.push({ op: 'file', path: `${skeleton}${path.slice(home.length)}`, mode: 0o644, text });}
+  const taken = (path: string): boolean =>
+    !within(path, home) || targets.some((one) => one.kind !== 'home' && within(one.path, home) && within(path, one.path));
+  for (const { path, text } of facts.homeTexts) {
+    if (!taken(path)) operations.push({ op: 'file', path: `${skeleton}${path.slice(home.length)}`, mode: 0o644, text });
+  }
   for (const { path, source, mode } of facts.homeCopies) {
     if (taken(path)) continue;
     parents(path);

@@ -146,8 +146,9 @@ function settleEntry(parts: LoginParts, record: LoginRecord, entry: LoginEntry, 
   const left = record.layer === null ? ({ kind: 'absent' } as const) : readLayer(record.layer, names);
   if (left.kind === 'absent') return end('unchanged');
   if (left.kind === 'deleted') return end('deleted');
-  if (left.kind === 'refused')
-    {return entry.writeBack ? end('failed', `what the job left there is ${left.reason}, and nothing of it was kept`) : end('not_kept');}
+  if (left.kind === 'refused') {
+    return entry.writeBack ? end('failed', `what the job left there is ${left.reason}, and nothing of it was kept`) : end('not_kept');
+  }
   const { bytes } = left;
   if (sha256Hex(bytes) === entry.base) return end('unchanged');
   if (!entry.writeBack) return end('not_kept');

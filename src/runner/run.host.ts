@@ -202,7 +202,8 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
 /** Copies of the login files that the job's profiles name. */
 async function takeLogins(run: LiveRun): Promise<NonNullable<LaunchRequest['logins']>> {
   if (run.job.permissions.credentials.logins === undefined) return [];
-  const { prepareLogins } = await import('./logins.host.ts');
+  const { prepareLogins, sweepLogins } = await import('./logins.host.ts');
+  sweepLogins(run.parts, run.parts.store);
   const { files, warnings } = prepareLogins(run.parts, run.id, run.job);
   run.warnings.push(...warnings);
   return files;

@@ -195,4 +195,24 @@ describeUsers('an agent that stays logged in', (user) => {
     expect(line?.outcome).toBe(outcome);
     if (outcome === 'failed') expect(readFileSync(line?.kept ?? '', 'utf8')).toContain('after first');
   });
+
+  test('five that end at once: one login stays whole, every other one is told, and nothing lies beside it', async () => {
+    const lab = agentLab(user);
+    const ended = await Promise.all(Array.from({ length: 5 }, async () => await lab.job(['run', '--json', ...lab.agent('refresh').slice(1)])));
+    const outcomes = ended.map(({ stdout }) => /"outcome": ?"(\w+)"/.exec(stdout)?.[1]);
+    expect(outcomes).toContain('written_back');
+    for (const outcome of outcomes) expect(['written_back', 'superseded', 'failed']).toContain(outcome);
+    expect(lab.token()).toMatch(/^(?:after )+first$/);
+    expect(modeOf(lab.login)).toBe(0o600);
+    expect(lab.tree(join(lab.home, '.codex'))).toEqual(['auth.json']);
+    expect(lab.tree(join(lab.state, 'logins'))).toEqual(['lock']);
+  });
+
+  test('--strict enforces all that it asks, with a login, state and a git name', async () => {
+    const lab = agentLab(user);
+    const ended = await lab.job(['run', '--strict', ...lab.agent('refresh', 'work').slice(2)]);
+    expect([ended.code, ended.stdout], ended.stderr).toEqual([0, 'first\n']);
+    expect(lab.token()).toBe('after first');
+    expect(ended.stderr).not.toMatch(/unenforced/);
+  });
 });

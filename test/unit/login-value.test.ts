@@ -88,8 +88,9 @@ describe('a login file that a job left', () => {
       [at('soon'), at(2)],
       [at(1), bytes('{')],
       [at(1), bytes({})],
-    ] as const)
-      {expect(laterLogin(a, b, shape)).toBeUndefined();}
+    ] as const) {
+      expect(laterLogin(a, b, shape)).toBeUndefined();
+    }
     expect(laterLogin(at(1), at(2), { values: [] })).toBeUndefined();
   });
 });
