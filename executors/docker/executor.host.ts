@@ -10,7 +10,7 @@ import type { ExecutorCapabilities, PinnedImage } from '../../src/core/plan.ts';
 import type { DeadAttempt, ImageExecutor, LaunchRequest, PullPolicy, PullProgress, ReapingExecutor, Session } from '../../src/executor/executor.ts';
 import { loadCarrier } from './apart/carrier.host.ts';
 import { AttachChannel } from './attach-channel.host.ts';
-import { cacheName } from '../native/facts.host.ts';
+import { placeName } from '../../src/executor/kept-places.ts';
 import { locateShim } from '../shim/locate.host.ts';
 import { EXEC_POINTER_BYTES, execPointers } from '../shim/programs.ts';
 import { connect, findEndpoint } from './connect.host.ts';
@@ -116,7 +116,7 @@ async function launch(
       shim: locateShim(options.shim),
       owner: ownOwner(),
       environment,
-      cacheSource: (profile, path) => join(request.stateDirectory, 'caches', profile, cacheName(path)),
+      cacheSource: (profile, path) => join(request.stateDirectory, 'caches', profile, placeName(path)),
       socketGroup: socket === undefined ? undefined : groupOf(realpathSync(socket)),
       tcpPort: targets.tcpPort,
     });

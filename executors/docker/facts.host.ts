@@ -5,6 +5,7 @@ import { arch } from 'node:process';
 import { errnoOf } from '../../src/core/errors.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
 import { agentSockets, grantedPaths, idsOf, maskOf, supplementaryGroups, type Ids, type Mask } from '../native/facts.host.ts';
+import { gatherHomeFiles, statePlaces, type HomeFiles } from '../native/home-files.host.ts';
 import { parseMountinfo, type MountLine } from '../native/mountinfo.ts';
 import { MASKED, READ_ONLY, type MachineFacts } from './container-mounts.ts';
 import type { EngineInfo, ImageFacts } from './engine-facts.ts';
@@ -17,7 +18,7 @@ export interface Shown {
 }
 
 /** Everything about the host, the engine and the image that the lowering needs. Plain data. */
-export interface DockerFacts {
+export interface DockerFacts extends HomeFiles {
   readonly arch: string;
   readonly asRoot: boolean;
   readonly job: Ids;
@@ -42,7 +43,6 @@ export interface DockerFacts {
   readonly direct: readonly Shown[];
   readonly caches: readonly { readonly path: string; readonly source: string }[];
   readonly writeDenied: readonly Shown[];
-  readonly homeCopies: readonly { readonly path: string; readonly mode: number }[];
   /** By root that is shown through an overlay. */
   readonly masks: ReadonlyMap<string, Mask>;
   readonly hiddenPresent: readonly string[];
@@ -134,6 +134,7 @@ export function gatherFacts(input: DockerFactsInput): DockerFacts {
   const outermost = granted.filter((one) => !granted.some((other) => other.path !== one.path && other.directory && within(one.path, other.path)));
   const once = outermost.filter((one, index) => outermost.findIndex((other) => other.path === one.path) === index);
   // Volumes are directories: a file of the home comes along as a copy.
+  const homeFiles = gatherHomeFiles(request, isHidden);
   const carried = input.apart ? once.filter((one) => !one.directory && within(one.path, job.home)) : [];
   const unique = once.filter((one) => !carried.includes(one));
 
@@ -160,20 +161,18 @@ export function gatherFacts(input: DockerFactsInput): DockerFacts {
     stateToken: stateToken(request.stateDirectory),
     granted: unique,
     direct: permissions.fileWrite.direct.flatMap(({ pattern }) => shown(pattern) ?? []),
-    caches: (permissions.fileRead.caches ?? []).map(({ path, profile }) => ({ path, source: input.cacheSource(profile, path) })),
+    caches: [
+      ...(permissions.fileRead.caches ?? []).map(({ path, profile }) => ({ path, source: input.cacheSource(profile, path) })),
+      ...statePlaces(job, request.stateDirectory),
+    ],
     writeDenied: permissions.fileWrite.deny
       .filter((rule) => rule.literal && covered(rule.pattern) && !isHidden(rule.pattern))
       .flatMap((rule) => {
         const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });
         return facts?.isDirectory() === true || facts?.isFile() === true ? [{ path: rule.pattern, directory: facts.isDirectory() }] : [];
       }),
-    homeCopies: [
-      ...carried.map(({ path }) => ({ path, mode: statSync(path).mode & 0o777 })),
-      ...(permissions.fileRead.homeCopies ?? []).flatMap((rule) => {
-        const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });
-        return facts?.isFile() === true && rule.literal && within(rule.pattern, job.home) ? [{ path: rule.pattern, mode: facts.mode & 0o777 }] : [];
-      }),
-    ],
+    ...homeFiles,
+    homeCopies: [...carried.map(({ path }) => ({ path, source: path, mode: statSync(path).mode & 0o777 })), ...homeFiles.homeCopies],
     masks,
     hiddenPresent: request.hidden.filter((path) => lstatSync(path, { throwIfNoEntry: false }) !== undefined),
     agentSockets: agentSockets(uid, environment),

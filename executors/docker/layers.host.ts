@@ -31,9 +31,10 @@ export async function prepareLayers(request: LaunchRequest, facts: DockerFacts, 
     own(inLayer);
   }
   for (const path of plan.homeFiles) writeFileSync(`${plan.homeLower}${path.slice(home)}`, '');
-  for (const { path, mode } of facts.homeCopies) {
+  for (const { path, text } of facts.homeTexts) writeFileSync(`${plan.homeLower}${path.slice(home)}`, text, { mode: 0o644 });
+  for (const { path, source, mode } of facts.homeCopies) {
     const inLayer = `${plan.homeLower}${path.slice(home)}`;
-    copyFileSync(path, inLayer);
+    copyFileSync(source, inLayer);
     chmodSync(inLayer, mode);
     own(inLayer);
   }

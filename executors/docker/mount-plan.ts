@@ -167,7 +167,9 @@ export function planMounts(request: LaunchRequest, facts: DockerFacts, labels: R
 
   const all = [...targets, ...Object.keys(tmpfs)].filter((path) => path !== job.home && within(path, job.home));
   const file = (path: string): boolean => binds.some((one) => one.target === path && !isDirectoryTarget(path, facts));
-  const homeDirectories = [...new Set([...all.filter((path) => !file(path)), ...all.map(dirname), ...facts.homeCopies.map(({ path }) => dirname(path))])]
+  const homeDirectories = [
+    ...new Set([...all.filter((path) => !file(path)), ...all.map(dirname), ...facts.homeCopies.flatMap(({ path }) => parentsOf(path, job.home))]),
+  ]
     .filter((path) => path !== job.home && within(path, job.home))
     .sort();
   const roots = [...request.stage.map((one) => one.root), ...facts.granted.map((one) => one.path), ...facts.direct.map((one) => one.path)];
@@ -188,6 +190,13 @@ export function planMounts(request: LaunchRequest, facts: DockerFacts, labels: R
     engineMounts: engineMounts.sort((a, b) => (a.target < b.target ? -1 : 1)),
     shows: (path) => roots.some((root) => within(path, root)),
   };
+}
+
+/** The directories between a home and a path in it, outermost first. */
+function parentsOf(path: string, home: string): readonly string[] {
+  const parents: string[] = [];
+  for (let at = dirname(path); at !== home && within(at, home); at = dirname(at)) parents.unshift(at);
+  return parents;
 }
 
 function isDirectoryTarget(path: string, facts: DockerFacts): boolean {

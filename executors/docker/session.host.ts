@@ -59,6 +59,7 @@ export class DockerSession implements Session {
   readonly requirements: readonly ReceiptRequirement[];
   readonly hostPids: number[] = [];
   readonly readable: readonly ReadablePath[];
+  readonly privateHome: string;
   readonly exited: Promise<Ending>;
   readonly stdout: OutputStream | undefined;
   readonly stderr: OutputStream | undefined;
@@ -93,6 +94,7 @@ export class DockerSession implements Session {
     this.launch = launch;
     this.requirements = launch.lowering.requirements;
     this.readable = readablePaths(launch);
+    this.privateHome = launch.lowering.mounts.homeUpper;
     this.exited = new Promise((resolve) => {
       this.settleExited = (ending) => {
         this.ended = true;

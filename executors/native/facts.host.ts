@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, realpathSync, statSync, type Dirent } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
@@ -6,7 +5,9 @@ import { arch } from 'node:process';
 import { ProofrunError } from '../../src/core/errors.ts';
 import type { EffectiveJob, PathRule } from '../../src/core/job.ts';
 import type { LaunchRequest } from '../../src/executor/executor.ts';
+import { placeName } from '../../src/executor/kept-places.ts';
 import { compileMatcher, literalBase } from '../../src/policy/path-rule.ts';
+import { gatherHomeFiles, statePlaces, type HomeFiles } from './home-files.host.ts';
 import { parseMountinfo, type MountLine } from './mountinfo.ts';
 import { listPrograms, type ListedPrograms } from './programs.host.ts';
 import { toolchainPaths } from './toolchains.host.ts';
@@ -29,7 +30,7 @@ export interface Mask {
 }
 
 /** Everything about the host that the lowering needs, read once for a launch. Plain data. */
-export interface HostFacts {
+export interface HostFacts extends HomeFiles {
   readonly arch: string;
   readonly caller: Ids;
   readonly job: Ids;
@@ -61,10 +62,8 @@ export interface HostFacts {
   readonly agentSockets: readonly string[];
   /** Where /etc/resolv.conf leads, when it is a link out of the projection. */
   readonly resolverFile: string | undefined;
-  /** Files of profiles that are copied into a private home. */
-  readonly homeCopies: readonly { readonly path: string; readonly mode: number }[];
   readonly directShares: readonly { readonly path: string; readonly directory: boolean }[];
-  /** Caches of profiles: where they are mounted, and our directory that holds them. */
+  /** Caches of profiles and the state of agents: where they are mounted, and our directory that holds them. */
   readonly caches: readonly { readonly path: string; readonly source: string }[];
   /** This kernel speaks IPv6. */
   readonly ipv6: boolean;
@@ -333,7 +332,7 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
             ...request.stage.map((one) => one.root),
             job.home,
             ...permissions.fileWrite.direct.map(({ pattern }) => pattern),
-            ...(permissions.fileRead.caches ?? []).map(({ path }) => path),
+            ...[...(permissions.fileRead.caches ?? []), ...(permissions.fileRead.states ?? [])].map(({ path }) => path),
             ...['/tmp', '/var/tmp', '/dev'],
           ],
           readOnly: [...entries.filter((one) => one.kind === 'tree' || one.kind === 'file').map((one) => one.path), ...views.map((one) => one.root)],
@@ -399,18 +398,15 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
     outside,
     agentSockets: survey.agentSockets,
     resolverFile: isProjected ? resolverFile() : undefined,
-    homeCopies: (permissions.fileRead.homeCopies ?? []).flatMap((rule) => {
-      const facts = lstatSync(rule.pattern, { throwIfNoEntry: false });
-      return facts?.isFile() === true && rule.literal ? [{ path: rule.pattern, mode: facts.mode & 0o777 }] : [];
-    }),
+    ...gatherHomeFiles(request, isHidden),
     directShares: permissions.fileWrite.direct.flatMap(({ pattern }) => {
       const facts = statSync(pattern, { throwIfNoEntry: false });
       return facts === undefined ? [] : [{ path: pattern, directory: facts.isDirectory() }];
     }),
-    caches: (permissions.fileRead.caches ?? []).map(({ path, profile }) => ({
-      path,
-      source: join(request.stateDirectory, 'caches', profile, cacheName(path)),
-    })),
+    caches: [
+      ...(permissions.fileRead.caches ?? []).map(({ path, profile }) => ({ path, source: join(request.stateDirectory, 'caches', profile, placeName(path)) })),
+      ...statePlaces(job, request.stateDirectory),
+    ],
     ipv6: existsSync('/proc/net/if_inet6'),
     hostName: hostname(),
     programs,
@@ -421,11 +417,6 @@ export function gatherFacts({ request, bubblewrap, shim, survey }: FactsInput): 
         return facts?.isDirectory() === true || facts?.isFile() === true ? [{ path: rule.pattern, directory: facts.isDirectory() }] : [];
       }),
   };
-}
-
-/** A plain name for a cache's path. */
-export function cacheName(path: string): string {
-  return createHash('sha256').update(path).digest('hex').slice(0, 16);
 }
 
 /** Mounts inside a staged root: overlayfs can't have them (for an ordinary user) or loses them. */

@@ -298,10 +298,15 @@ function skeletonOperations(targets: readonly Target[], facts: HostFacts, skelet
       operations.push({ op: 'dir', path, mode: 0o755, ...owner });
     }
   }
-  for (const { path, mode } of facts.homeCopies) {
-    if (!within(path, home) || targets.some((one) => one.kind !== 'home' && within(path, one.path))) continue;
+  const taken = (path: string): boolean =>
+    !within(path, home) || targets.some((one) => one.kind !== 'home' && within(one.path, home) && within(path, one.path));
+  for (const { path, text } of facts.homeTexts) {
+    if (!taken(path)) operations.push({ op: 'file', path: `${skeleton}${path.slice(home.length)}`, mode: 0o644, text });
+  }
+  for (const { path, source, mode } of facts.homeCopies) {
+    if (taken(path)) continue;
     parents(path);
-    operations.push({ op: 'copy', source: path, path: `${skeleton}${path.slice(home.length)}`, mode, ...owner });
+    operations.push({ op: 'copy', source, path: `${skeleton}${path.slice(home.length)}`, mode, ...owner });
   }
   return operations;
 }

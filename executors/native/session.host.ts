@@ -56,6 +56,7 @@ export class NativeSession implements Session {
   readonly hostPids: number[] = [];
   readonly readable: readonly ReadablePath[];
   readonly exited: Promise<Ending>;
+  readonly privateHome: string;
   private readonly launch: NativeLaunch;
   private readonly splitter = new FrameSplitter();
   private readonly facts = new Map<string, FactFrame>();
@@ -85,6 +86,7 @@ export class NativeSession implements Session {
     this.launch = launch;
     this.requirements = launch.lowering.requirements;
     this.readable = readablePaths(launch);
+    this.privateHome = launch.lowering.homeUpper;
     this.exited = new Promise((resolve) => {
       this.settleExited = (ending) => {
         this.ended = true;
@@ -433,7 +435,8 @@ export class NativeSession implements Session {
     const peaks = cgroup?.peaks();
     const left = (await cgroup?.remove()) ?? [];
     if (left.length > 0) this.warnings.push(`control groups that could not be removed: ${left.join(', ')}`);
-    const { notWritable, programs } = this.launch.facts;
+    const { notWritable, programs, leftOut } = this.launch.facts;
+    this.warnings.push(...leftOut);
     if (programs !== undefined && programs.missing.length > 0) {
       this.warnings.push(`programs of the list that are not on this machine, or lie where the job can write: ${programs.missing.join(', ')}`);
     }

@@ -7,7 +7,7 @@ import type { StoredRun } from '../store/index.ts';
 import { callerFacts } from './caller.host.ts';
 import type { CliContext } from './context.ts';
 import { executorRegistry } from './executors.host.ts';
-import { announcedPoints } from './points.host.ts';
+import { announcedLoginPoints, announcedPoints } from './points.host.ts';
 
 /** The store and the runner of one command. Close it. */
 export interface OpenRuns {
@@ -28,6 +28,7 @@ export interface OpenRuns {
 export async function openRuns(context: CliContext, typedWorkspace?: string): Promise<OpenRuns> {
   const caller = callerFacts(context);
   const at = announcedPoints();
+  const atLogin = announcedLoginPoints();
   const runner = openRunner({
     stateDirectory: caller.stateDirectory,
     executors: executorRegistry(),
@@ -35,6 +36,7 @@ export async function openRuns(context: CliContext, typedWorkspace?: string): Pr
     upstream: { env: caller.env },
     clock: context.clock,
     ...(at === undefined ? {} : { at }),
+    ...(atLogin === undefined ? {} : { atLogin }),
   });
   try {
     for (const warning of runner.parts.store.warnings) context.stderr.write(`job: ${warning}\n`);

@@ -237,14 +237,27 @@ async function account(line: JobLine, result: RunResult): Promise<number> {
           home: runs.caller.home,
           selector,
           ...(appliedFiles === undefined ? {} : { applied: appliedFiles }),
+          ...(line.job.hints === undefined ? {} : { hints: line.job.hints }),
           ...look,
         }),
       );
     }
   }
-  if (applied?.kind !== 'refused') return result.exitCode;
+  const lost = (result.bundle.credentials.logins ?? []).filter(({ outcome }) => outcome === 'failed');
+  if (lost.length === 0 && applied?.kind !== 'refused') return result.exitCode;
   const { reportError } = await import('./report/error.ts');
-  return reportError(applied.error, false, context);
+  let code = result.exitCode;
+  if (lost.length > 0) {
+    const { failedLogin } = await import('../runner/login-words.ts');
+    const error = new ProofrunError('ERR_LOGIN_KEPT', {
+      message: lost.map(failedLogin).join('\n'),
+      hint: 'look at the kept copy before you use it: a job wrote it; logging in again also helps',
+    });
+    const own = reportError(error, false, context);
+    // The command's own failure is said by its own code.
+    if (code === 0) code = own;
+  }
+  return applied?.kind === 'refused' ? reportError(applied.error, false, context) : code;
 }
 
 async function writeLearned(file: string, context: CliContext, { bundle }: RunResult): Promise<void> {

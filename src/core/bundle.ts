@@ -126,11 +126,33 @@ export interface HostPaths {
 /** A host path that the job wrote without staging. */
 export interface DirectShare {
   readonly path: string;
+  /** Our directory that the job saw at `path`. Absent: the host's own path. */
+  readonly kept?: string;
   /** The flag or line that asked for it. */
   readonly origin: string;
 }
 
+/**
+ * unchanged: as the job was given it. written_back: the host's file is what the job left. superseded: the host's was refreshed later. not_kept: changed, and the
+ * profile doesn't write it back. deleted: gone in the job, untouched on the host. failed: changed, and not written back.
+ */
+export const LOGIN_OUTCOMES = ['unchanged', 'written_back', 'superseded', 'not_kept', 'deleted', 'failed'] as const;
+export type LoginOutcome = (typeof LOGIN_OUTCOMES)[number];
+
+/** A login file that the job could read. */
+export interface BundleLogin {
+  readonly path: string;
+  readonly profile: string;
+  readonly outcome: LoginOutcome;
+  /** Why it failed. */
+  readonly detail: string | null;
+  /** Where what the job left is kept, when it could not be written back. */
+  readonly kept: string | null;
+}
+
 export interface BundleCredentials {
+  /** Login files of profiles. Absent: none. */
+  readonly logins?: readonly BundleLogin[];
   /** Names of variables in the environment that look like credentials. */
   readonly visible: readonly string[];
   readonly agentSockets: readonly string[];

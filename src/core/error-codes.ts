@@ -39,6 +39,7 @@ export const ERRORS = {
   ERR_STORE_UNREADABLE: { kind: 'internal', summary: 'The store can not be opened: owner, mode, link, damage or version.' },
   ERR_STORE_STALE: { kind: 'wrong_state', summary: 'The record changed under the command, or another process owns it.' },
   ERR_BUNDLE_INVALID: { kind: 'evidence', summary: 'A bundle is missing, altered, or lacks executor_observations.' },
+  ERR_LOGIN_KEPT: { kind: 'conflict', summary: 'A login file that the job changed was not written back; the message names the copy that is kept.' },
   ERR_JOURNAL: { kind: 'usage', summary: 'The journal file can not be written.' },
   ERR_JSON: { kind: 'usage', summary: 'Strict JSON refused the text: bad UTF-8, a repeated key, trailing data, nesting, a number out of range.' },
   ERR_UPSTREAM_PROXY: { kind: 'usage', summary: 'A proxy variable of this machine can not be used; the message says what was expected.' },

@@ -54,6 +54,26 @@ export interface ResourceLimits {
   readonly outputKeptBytes?: number;
 }
 
+/** As in the caller's own git configuration; empty: not set there. */
+export interface GitIdentity {
+  readonly name: string;
+  readonly email: string;
+}
+
+/** A login file that a profile's agent uses: copied into the private home. */
+export interface LoginGrant {
+  /** Absolute, below the caller's home. */
+  readonly path: string;
+  readonly profile: string;
+  /** A changed file is written back when it is a JSON object that differs from what it was only in `values`. */
+  readonly writeBack: boolean;
+  /** Keys joined by dots, `*` for one of any name. */
+  readonly values: readonly string[];
+  /** Keys of a number or date that grows with every refresh. */
+  readonly newest?: string;
+  readonly origin: Origin;
+}
+
 /** What is left after grants were joined, ceilings intersected and denials subtracted: what the executor must make true. */
 export interface EffectivePermissions {
   readonly fileRead: {
@@ -76,6 +96,10 @@ export interface EffectivePermissions {
     readonly homeCopies?: readonly PathRule[];
     /** Cache directories of profiles: a directory of ours for each profile, mounted at that path of the private home. */
     readonly caches?: readonly { readonly path: string; readonly profile: string }[];
+    /** Where agents of profiles keep what they continue from: a directory of ours for each workspace and profile, mounted writable at that path of the private home. */
+    readonly states?: readonly { readonly path: string; readonly profile: string; readonly origin: Origin }[];
+    /** The caller's git name and email, for git in a private home. Absent: not granted, or the caller has none. */
+    readonly gitIdentity?: GitIdentity;
     /** Where it is written that what no rule names can't be read. */
     readonly defaultOrigin?: Origin;
   };
@@ -113,6 +137,8 @@ export interface EffectivePermissions {
     readonly secrets: readonly SecretGrant[];
     /** Sockets of agents (ssh-agent ...) that were granted by name. */
     readonly agentSockets: readonly string[];
+    /** Login files of profiles. Absent: none. */
+    readonly logins?: readonly LoginGrant[];
     /** Where it is written that only named variables pass. Absent: the whole environment passes. */
     readonly defaultOrigin?: Origin;
   };
@@ -156,4 +182,6 @@ export interface EffectiveJob {
   readonly permissions: EffectivePermissions;
   readonly layers: readonly LayerRecord[];
   readonly warnings: readonly string[];
+  /** Of profiles: what to do where a tool's own sandbox can't nest. */
+  readonly hints?: readonly string[];
 }

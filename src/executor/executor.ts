@@ -29,6 +29,8 @@ export interface LaunchRequest {
   readonly stateDirectory: string;
   /** AgentCtl: where the job finds its socket, and a 0700 directory of the host for the owner's. Only for a plan that has `agentSocket`. */
   readonly agent?: { readonly guestSocket: string; readonly hostDirectory: string };
+  /** Login files for the private home: where the job finds each, and our copy of it (0600). */
+  readonly logins?: readonly { readonly path: string; readonly source: string }[];
   readonly io: IoPlan;
   /** Of the same executor, for the same plan, scratch, io and agent. */
   readonly begun?: BegunLaunch;
@@ -55,6 +57,8 @@ export interface Session {
   readonly hostPids: readonly number[];
   /** Host paths that the sandbox shows, as it was built; for the review. Absent: the executor doesn't choose them. */
   readonly readable?: readonly ReadablePath[];
+  /** Directory of the host in which what the job writes to its private home lies, as the job left it, until the runner removes the scratch. Absent: there is none. */
+  readonly privateHome?: string;
   /** AgentCtl's connections. Present when the request asked for it. */
   readonly agent?: AgentLink | undefined;
   /** Lets the command start. Rejects if the sandbox is gone. */

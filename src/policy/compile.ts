@@ -18,6 +18,7 @@ import {
   type NetworkSection,
   type PermissionSections,
   type RawHost,
+  type RawLogin,
   type RawSecret,
   type ResourcesSection,
   type SectionHead,
@@ -98,6 +99,7 @@ export function compileLayer(
     permissions: isMapping(permissions) ? compilePermissions(reader, permissions, '/permissions') : {},
     ...(programs === undefined ? {} : { programs }),
     ...(isMapping(env) ? { env: textMapping(env) } : {}),
+    ...(typeof value['hint'] === 'string' ? { hint: value['hint'] } : {}),
     ...(notes === undefined ? {} : { notes }),
     ...(sources === undefined ? {} : { sources }),
   };
@@ -135,7 +137,8 @@ function compileFileRead(reader: DocumentReader, value: JsonObject, at: string):
     ...present({
       allow: reader.texts(value, at, 'allow'),
       deny: reader.texts(value, at, 'deny'),
-      home: reader.texts(value, at, 'home'),
+      config: reader.texts(value, at, 'config'),
+      state: reader.texts(value, at, 'state'),
       cache: reader.texts(value, at, 'cache'),
     }),
   };
@@ -192,6 +195,8 @@ function compileCredentials(reader: DocumentReader, value: JsonObject, at: strin
       agentSockets: reader.list(value, at, 'agent_sockets', (item): AgentSocket | undefined =>
         item === 'ssh-agent' || item === 'gpg-agent' ? item : undefined,
       ),
+      login: reader.list(value, at, 'login', loginOf),
+      gitIdentity: value['git_identity'] === true ? true : undefined,
     }),
   };
 }
@@ -235,6 +240,18 @@ function secretOf(item: JsonValue): RawSecret | undefined {
   if (typeof name !== 'string' || typeof from !== 'string') return undefined;
   if (!isMapping(inject) || typeof inject['host'] !== 'string' || typeof inject['header'] !== 'string') return { name, from };
   return { name, from, inject: { host: inject['host'], header: inject['header'], format: textOf(inject['format']) ?? '{}' } };
+}
+
+function loginOf(item: JsonValue): RawLogin | undefined {
+  if (!isMapping(item) || typeof item['path'] !== 'string') return undefined;
+  const values = item['values'];
+  const newest = textOf(item['newest']);
+  return {
+    path: item['path'],
+    writeBack: item['write_back'] === 'json',
+    values: isList(values) ? values.flatMap((one) => textOf(one) ?? []) : [],
+    ...(newest === undefined ? {} : { newest }),
+  };
 }
 
 function sourceOf(item: JsonValue): SourceNote | undefined {

@@ -1,5 +1,5 @@
 import { ProofrunError } from '../core/errors.ts';
-import type { EffectivePermissions, Origin, PathRule } from '../core/job.ts';
+import type { EffectivePermissions, GitIdentity, Origin, PathRule } from '../core/job.ts';
 import { denyWords, eitherLine, type Violation } from './ceiling.ts';
 import type { Joined } from './joined.ts';
 import { bySpecificity, compileMatcher, coversPath, intersectPathRules, isWithin, literalBase } from './path-rule.ts';
@@ -16,7 +16,7 @@ interface Composed<T> {
 }
 
 /** Joins what may be read. Nobody says anything: everything that the caller can read. */
-export function composeFileRead(joined: Joined, direct: readonly PathRule[]): Composed<FileRead> {
+export function composeFileRead(joined: Joined, direct: readonly PathRule[], logins: readonly PathRule[] = [], gitIdentity?: GitIdentity): Composed<FileRead> {
   const violations: Violation[] = [];
   const warnings: string[] = [];
   const grants = readSections(joined.grants);
@@ -36,7 +36,7 @@ export function composeFileRead(joined: Joined, direct: readonly PathRule[]): Co
       );
     }
     if (ceiling.grants !== 'none') continue;
-    for (const rule of grants.flatMap((section) => [...section.allow, ...section.home])) {
+    for (const rule of grants.flatMap((section) => [...section.allow, ...section.config])) {
       if (!ceiling.allow.some((outer) => coversPath(outer, rule))) violations.push(aboveRead(rule.pattern, rule.origin, ceiling));
     }
   }
@@ -47,7 +47,7 @@ export function composeFileRead(joined: Joined, direct: readonly PathRule[]): Co
     ? closing.map((section) => section.allow).reduce((left, right) => left.flatMap((a) => right.flatMap((b) => intersectPathRules(a, b) ?? [])))
     : [];
   const allow = uniquePaths([...stated, ...narrowed]);
-  const homeCopies = uniquePaths(grants.flatMap((section) => section.home));
+  const homeCopies = uniquePaths(grants.flatMap((section) => section.config));
   if (!projected) {
     for (const rule of stated) {
       if (rule.origin.layer === 'flag') {
@@ -57,9 +57,9 @@ export function composeFileRead(joined: Joined, direct: readonly PathRule[]): Co
   }
 
   const guarded =
-    joined.mode === 'default' || allow.length + homeCopies.length + direct.length === 0
+    joined.mode === 'default' || allow.length + homeCopies.length + direct.length + logins.length === 0
       ? { deny: [], violations: [], warnings: [] }
-      : guardSensitive(joined, [...allow, ...homeCopies, ...direct]);
+      : guardSensitive(joined, [...allow, ...homeCopies, ...direct, ...logins], logins);
   violations.push(...guarded.violations);
   warnings.push(...guarded.warnings);
   const deny = uniquePaths([...[...grants, ...ceilings].flatMap((section) => section.deny), ...guarded.deny]);
@@ -72,6 +72,10 @@ export function composeFileRead(joined: Joined, direct: readonly PathRule[]): Co
   const caches = joined.grants.flatMap((layer) =>
     layer.layer === 'profile' ? (layer.fileRead?.cache ?? []).map((rule) => ({ path: rule.pattern, profile: layer.name })) : [],
   );
+  const states = joined.grants.flatMap((layer) =>
+    layer.layer === 'profile' ? (layer.fileRead?.state ?? []).map((rule) => ({ path: rule.pattern, profile: layer.name, origin: rule.origin })) : [],
+  );
+  checkKeptPlaces(joined);
   const defaultOrigin = refused?.origin ?? closing[0]?.defaultAction?.origin;
   return {
     value: {
@@ -82,6 +86,8 @@ export function composeFileRead(joined: Joined, direct: readonly PathRule[]): Co
       deny,
       ...(projected && homeCopies.length > 0 ? { homeCopies } : {}),
       ...(projected && caches.length > 0 ? { caches } : {}),
+      ...(projected && states.length > 0 ? { states } : {}),
+      ...(projected && gitIdentity !== undefined ? { gitIdentity } : {}),
       ...(defaultOrigin === undefined ? {} : { defaultOrigin }),
     },
     violations,
@@ -161,6 +167,7 @@ export function composeFileWrite(joined: Joined): Composed<FileWrite> {
 function guardSensitive(
   joined: Joined,
   opened: readonly PathRule[],
+  logins: readonly PathRule[],
 ): { readonly deny: readonly PathRule[]; readonly violations: readonly Violation[]; readonly warnings: readonly string[] } {
   const deny: PathRule[] = [];
   const violations: Violation[] = [];
@@ -172,7 +179,11 @@ function guardSensitive(
     const matches = compileMatcher(sensitive.rule);
     const byPerson = (paths: readonly string[]): boolean =>
       personal.some((rule) => rule.literal && paths.some((path) => matches(path) && isWithin(path, rule.pattern)) && matches(rule.pattern));
-    const byProfile = sensitive.entry.profile !== undefined && joined.shippedProfiles.includes(sensitive.entry.profile);
+    const { profile } = sensitive.entry;
+    const byProfile = (rule: PathRule): boolean =>
+      profile !== undefined &&
+      rule.origin.layer === 'profile' &&
+      ((rule.origin.name === profile && joined.shippedProfiles.includes(profile)) || (logins.includes(rule) && joined.ownProfiles.includes(rule.origin.name)));
     for (const rule of opened) {
       const base = literalBase(rule);
       const real = joined.realPath(base);
@@ -180,8 +191,8 @@ function guardSensitive(
       if (matches(base) || matches(real) || (!rule.literal && sensitive.rule.literal && compileMatcher(rule)(sensitive.rule.pattern))) {
         const paths = [base, real];
         if (byPerson(paths)) warnings.add(`${formatOrigin(rule.origin)} opens ${base}, which holds credentials of ${sensitive.entry.tool}`);
-        else if (byProfile && rule.origin.layer === 'profile' && rule.origin.name === sensitive.entry.profile) {
-          warnings.add(`the profile ${rule.origin.name} lets the job read the login of ${sensitive.entry.tool}: ${base}`);
+        else if (byProfile(rule)) {
+          if (logins.includes(rule)) warnings.add(`the profile ${rule.origin.name} lets the job read the login of ${sensitive.entry.tool}: ${base}`);
         } else violations.push(aboveSensitive(rule, base, sensitive));
         continue;
       }
@@ -191,6 +202,33 @@ function guardSensitive(
   }
   const exempt = (rule: PathRule): boolean => opened.some((one) => one.literal && compileMatcher(rule)(one.pattern));
   return { deny: deny.filter((rule) => !exempt(rule)), violations, warnings: [...warnings] };
+}
+
+/**
+ * A directory of ours that an earlier job wrote must not decide where something else is mounted, so none of them lies in another, and no login or
+ * configuration in one. Throws ERR_POLICY_FILE.
+ */
+function checkKeptPlaces(joined: Joined): void {
+  const layers = joined.grants.filter((layer) => layer.layer === 'profile');
+  const kept = layers.flatMap((layer) => [...(layer.fileRead?.state ?? []), ...(layer.fileRead?.cache ?? [])]);
+  const others = layers.flatMap((layer) => [...(layer.fileRead?.config ?? []), ...(layer.credentials?.login ?? []).map((login) => login.rule)]);
+  const opened = joined.grants.flatMap((layer) => [...(layer.fileRead?.allow ?? []), ...(layer.fileWrite?.direct ?? [])]);
+  for (const place of kept) {
+    if (!place.literal || place.pattern === joined.home || !isWithin(place.pattern, joined.home)) {
+      throw placeError(
+        place.origin,
+        `${formatOrigin(place.origin)}: expected a directory below your home without globs, found ${place.pattern}`,
+        'name one directory',
+      );
+    }
+    const inside = [...kept, ...others, ...opened].find((other) => other !== place && isWithin(literalBase(other), place.pattern));
+    if (inside === undefined) continue;
+    throw placeError(
+      inside.origin,
+      `${formatOrigin(inside.origin)}: ${inside.pattern} lies in ${place.pattern}, which ${formatOrigin(place.origin)} keeps between runs`,
+      'name another place, or leave that profile out',
+    );
+  }
 }
 
 function aboveSensitive(rule: PathRule, path: string, sensitive: SensitivePath): Violation {

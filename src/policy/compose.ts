@@ -1,11 +1,12 @@
 import { isAbsolute, posix } from 'node:path';
 import { CONTAINMENT_DIMENSIONS, raiseMode, type Mode } from '../core/dimension.ts';
 import { ProofrunError } from '../core/errors.ts';
-import type { EffectiveJob, EffectivePermissions, LayerRecord, Origin } from '../core/job.ts';
+import type { EffectiveJob, EffectivePermissions, GitIdentity, LayerRecord, Origin } from '../core/job.ts';
 import { ceilingError, type Violation } from './ceiling.ts';
 import { composeCredentials } from './compose-credentials.ts';
 import { composeFileRead, composeFileWrite } from './compose-files.ts';
 import { composeLimits } from './compose-limits.ts';
+import { composeLogins } from './compose-logins.ts';
 import { composeNetwork } from './compose-network.ts';
 import { composeSubprocess } from './compose-programs.ts';
 import { compileFlags } from './flag-rules.ts';
@@ -40,6 +41,8 @@ export interface ProfileLayer {
   readonly compiled: CompiledLayer;
   /** It came with Proofrun, so it may read its own tool's login. */
   readonly shipped: boolean;
+  /** It is the person's own: in their profile directory, or named by a flag, and outside the workspace. */
+  readonly own?: boolean;
   /** `use`: named. `program`: chosen for the program that runs. */
   readonly chosen: 'use' | 'program';
 }
@@ -59,6 +62,8 @@ export interface ComposeInput {
   readonly sensitive: SensitiveData;
   /** Hosts that `allow_from` found in the configuration of tools. */
   readonly registries: readonly ResolvedRegistry[];
+  /** The caller's git name and email. Absent: none is set. */
+  readonly gitIdentity?: GitIdentity;
   /** Values of secrets that enter the job. */
   readonly secretValues: Readonly<Record<string, string>>;
   /** A path without symbolic links; the path itself when it doesn't exist. */
@@ -110,13 +115,21 @@ export function composeJob(input: ComposeInput): EffectiveJob {
     workspace: workspace.workspace,
     commonDirectory: workspace.commonDirectory,
     sensitive,
-    shippedProfiles: input.profiles.filter((profile) => profile.shipped).map((profile) => profile.compiled.name),
+    shippedProfiles: namesOfAll(input.profiles, (profile) => profile.shipped),
+    ownProfiles: namesOfAll(input.profiles, (profile) => profile.own === true),
     realPath: input.realPath,
   };
 
+  const hints = input.profiles.flatMap(({ compiled }) => (compiled.hint === undefined ? [] : [`${compiled.name}: ${compiled.hint}`]));
   const network = composeNetwork(joined);
   const fileWrite = composeFileWrite(joined);
-  const fileRead = composeFileRead(joined, fileWrite.value.direct);
+  const logins = composeLogins(joined);
+  const fileRead = composeFileRead(
+    joined,
+    fileWrite.value.direct,
+    logins.map((login) => ({ pattern: login.path, literal: true, origin: login.origin })),
+    grants.some((layer) => layer.credentials?.gitIdentity !== undefined) ? input.gitIdentity : undefined,
+  );
   const subprocess = composeSubprocess(joined);
   const credentials = composeCredentials(joined, {
     caller: host.env,
@@ -140,7 +153,8 @@ export function composeJob(input: ComposeInput): EffectiveJob {
     fileWrite: fileWrite.value,
     network: network.network,
     subprocess: subprocess.value,
-    credentials: credentials.value,
+    // Without a private home the real files are visible, and what the job writes to them is thrown away with the rest.
+    credentials: logins.length === 0 || fileRead.value.home === 'real' ? credentials.value : { ...credentials.value, logins },
     models: { requested: [...grants, ...ceilings].some((layer) => layer.models !== undefined) },
     tools: { requested: [...grants, ...ceilings].some((layer) => layer.tools !== undefined) },
     resources: composeLimits(joined),
@@ -166,8 +180,18 @@ export function composeJob(input: ComposeInput): EffectiveJob {
       ...network.warnings,
       ...registryWarnings(input.registries, network.network),
       ...credentials.warnings,
+      ...(logins.length > 0 && fileRead.value.home === 'real'
+        ? ['the home is the real one, so the login and the state of an agent are not kept: --safe gives it a home of its own']
+        : []),
     ],
+    ...(hints.length === 0 ? {} : { hints }),
   };
+}
+
+/** Names that every profile of that name answers to: a borrowed name says nothing. */
+function namesOfAll(profiles: readonly ProfileLayer[], holds: (profile: ProfileLayer) => boolean): readonly string[] {
+  const others = new Set(profiles.filter((profile) => !holds(profile)).map((profile) => profile.compiled.name));
+  return profiles.flatMap((profile) => (others.has(profile.compiled.name) ? [] : [profile.compiled.name]));
 }
 
 function workspaceWarnings(workspace: WorkspaceFacts): readonly string[] {

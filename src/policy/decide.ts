@@ -80,7 +80,11 @@ export type ReadDecision =
 
 /** Decides whether a path can be read. Total. A denial beats every grant, whatever the order of rules. */
 export function decideRead(
-  job: { readonly workspace: string; readonly home: string; readonly permissions: Pick<EffectivePermissions, 'fileRead' | 'fileWrite'> },
+  job: {
+    readonly workspace: string;
+    readonly home: string;
+    readonly permissions: Pick<EffectivePermissions, 'fileRead' | 'fileWrite'> & Partial<Pick<EffectivePermissions, 'credentials'>>;
+  },
   path: string,
 ): ReadDecision {
   const { fileRead, fileWrite } = job.permissions;
@@ -96,7 +100,8 @@ export function decideRead(
   if (isWithin(path, job.workspace) || fileWrite.stage.some((root) => isWithin(path, root))) return { decision: 'visible', why: 'workspace' };
   const grant = firstMatch([...fileRead.allow, ...fileWrite.direct], path);
   if (grant !== undefined) return { decision: 'visible', rule: grant, why: 'rule' };
-  const copy = firstMatch(fileRead.homeCopies ?? [], path);
+  const logins = (job.permissions.credentials?.logins ?? []).map(({ path: pattern, origin }): PathRule => ({ pattern, literal: true, origin }));
+  const copy = firstMatch([...(fileRead.homeCopies ?? []), ...logins], path);
   if (copy !== undefined) return { decision: 'visible', rule: copy, why: 'home copy' };
   if (fileRead.root === 'host') return { decision: 'visible', why: 'whole system' };
   return isWithin(path, job.home) ? { decision: 'hidden', why: 'private home' } : { decision: 'projected' };

@@ -1,4 +1,4 @@
-import { statSync } from 'node:fs';
+import { realpathSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { ProofrunError } from '../core/errors.ts';
 import type { Origin } from '../core/job.ts';
@@ -6,6 +6,7 @@ import { shownPath } from './caller-paths.ts';
 import type { PolicyLayer, ProfileLayer } from './compose.ts';
 import type { JobFile } from './job-file.ts';
 import type { CompiledLayer } from './layer.ts';
+import { isWithin } from './path-rule.ts';
 import { didYouMean } from './near-names.ts';
 import { readPolicyFile } from './policy-file.host.ts';
 import type { CallerFacts } from './prepare.host.ts';
@@ -57,9 +58,11 @@ export async function loadProfiles(sources: LayerSources): Promise<readonly Prof
   const { request, jobFile, caller, presets } = sources;
   const layers: ProfileLayer[] = [];
   for (const named of names(request.use, '--use', caller.currentDirectory, jobFile, 'use')) {
-    const { compiled, shipped } = await findLayer(named, 'profile', presets.profiles, caller);
+    const { compiled, shipped, place } = await findLayer(named, 'profile', presets.profiles, caller);
+    // A path in a job file is the job file's choice, not the person's.
+    const own = place !== undefined && !isWithin(place.realFile, sources.workspace) && (!place.isPath || named.origin.layer === 'flag');
     if (!layers.some((layer) => layer.compiled.sha256 === compiled.sha256 && layer.compiled.name === compiled.name)) {
-      layers.push({ compiled, shipped, chosen: 'use' });
+      layers.push({ compiled, shipped, own, chosen: 'use' });
     }
   }
   return layers;
@@ -97,14 +100,20 @@ async function findLayer(
   kind: 'policy' | 'profile',
   shipped: readonly CompiledLayer[],
   caller: CallerFacts,
-): Promise<{ readonly compiled: CompiledLayer; readonly shipped: boolean }> {
+): Promise<{ readonly compiled: CompiledLayer; readonly shipped: boolean; readonly place?: { readonly realFile: string; readonly isPath: boolean } }> {
   const { name } = named;
   const isPath = name.includes('/') || /\.(?:ya?ml|json)$/.test(name);
   const path = isPath
     ? resolve(named.directory, name.startsWith('~/') ? join(caller.home, name.slice(2)) : name)
     : join(caller.configDirectory, kind === 'policy' ? 'policies' : 'profiles', `${name}.yaml`);
   const file = readPolicyFile(path, [caller.uid, 0]);
-  if (file !== undefined) return { compiled: await compilePreset(file.text, shownPath(path, caller.currentDirectory), kind, file.sha256), shipped: false };
+  if (file !== undefined) {
+    return {
+      compiled: await compilePreset(file.text, shownPath(path, caller.currentDirectory), kind, file.sha256),
+      shipped: false,
+      place: { realFile: realpathSync(path), isPath },
+    };
+  }
   const preset = isPath ? undefined : shipped.find((layer) => layer.name === name);
   if (preset !== undefined) return { compiled: preset, shipped: true };
   throw new ProofrunError('ERR_PROFILE_UNKNOWN', {

@@ -53,7 +53,16 @@ export function compileFlags(request: JobRequest, base: PathBase): RuleLayer {
     name: 'flags',
     ...(allowRead.length + denyRead.length === 0
       ? {}
-      : { fileRead: { ...head(allowRead.length > 0 ? '--allow-read' : '--deny-read', false), allow: allowRead, deny: denyRead, home: [], cache: [] } }),
+      : {
+          fileRead: {
+            ...head(allowRead.length > 0 ? '--allow-read' : '--deny-read', false),
+            allow: allowRead,
+            deny: denyRead,
+            config: [],
+            state: [],
+            cache: [],
+          },
+        }),
     ...(direct.length === 0 ? {} : { fileWrite: { ...head('--write-direct', false), stage: undefined, direct, deny: [] } }),
     ...(allowNet.length + denyNet.length === 0 && noNet === undefined
       ? {}
@@ -71,7 +80,17 @@ export function compileFlags(request: JobRequest, base: PathBase): RuleLayer {
         }),
     ...(passEnv.length + secrets.length === 0
       ? {}
-      : { credentials: { ...head(passEnv.length > 0 ? '-e' : '--secret', false), passEnv, secrets, secretNames: [], agentSockets: [] } }),
+      : {
+          credentials: {
+            ...head(passEnv.length > 0 ? '-e' : '--secret', false),
+            passEnv,
+            secrets,
+            secretNames: [],
+            agentSockets: [],
+            login: [],
+            gitIdentity: undefined,
+          },
+        }),
     limits: limitsOf(request).map(({ field, flag, value }) => ({ field, value, origin: origin(flag) })),
   };
 }

@@ -16,6 +16,8 @@ export interface Joined {
   readonly sensitive: readonly SensitivePath[];
   /** Names of the shipped profiles in use: each may read its own tool's login. */
   readonly shippedProfiles: readonly string[];
+  /** Names of the profiles of the person's own in use: they may name login files of agents. */
+  readonly ownProfiles: readonly string[];
   /** The path without symbolic links, or itself when it doesn't exist. */
   readonly realPath: (path: string) => string;
 }

@@ -39,11 +39,21 @@ export interface RawSecret {
   readonly inject?: { readonly host: string; readonly header: string; readonly format: string };
 }
 
+/** A tool's login file as a profile names it. */
+export interface RawLogin {
+  readonly path: string;
+  readonly writeBack: boolean;
+  readonly values: readonly string[];
+  readonly newest?: string;
+}
+
 export interface FileReadSection extends SectionHead {
   readonly allow?: readonly Sited<string>[];
   readonly deny?: readonly Sited<string>[];
   /** In a profile only: configuration below HOME. */
-  readonly home?: readonly Sited<string>[];
+  readonly config?: readonly Sited<string>[];
+  /** In a profile only: directories below HOME of which each workspace has one of ours. */
+  readonly state?: readonly Sited<string>[];
   /** In a profile only: caches below HOME. */
   readonly cache?: readonly Sited<string>[];
 }
@@ -74,6 +84,10 @@ export interface CredentialsSection extends SectionHead {
   readonly passEnv?: readonly Sited<string>[];
   readonly secrets?: readonly Sited<RawSecret>[];
   readonly agentSockets?: readonly Sited<AgentSocket>[];
+  /** In a profile only. */
+  readonly login?: readonly Sited<RawLogin>[];
+  /** In a profile only. */
+  readonly gitIdentity?: boolean;
 }
 
 /** Sections that are stated but decided by a later part of Proofrun: kept whole. */
@@ -142,6 +156,8 @@ export interface CompiledLayer {
   readonly programs?: readonly string[];
   /** In a profile: variables set unless the caller sets them. */
   readonly env?: Readonly<Record<string, string>>;
+  /** In a profile: what to do where the tool's own sandbox can't nest. */
+  readonly hint?: string;
   readonly notes?: readonly string[];
   readonly sources?: readonly SourceNote[];
 }

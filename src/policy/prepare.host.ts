@@ -4,6 +4,7 @@ import { ProofrunError } from '../core/errors.ts';
 import { fromFile, shownPath } from './caller-paths.ts';
 import { effectiveMode, type ComposeInput, type ProfileLayer } from './compose.ts';
 import { loadPolicies, loadProfiles, type OpenJob } from './find-layers.host.ts';
+import { readGitIdentity } from './git-identity.host.ts';
 import { parseJobFile, type JobFile } from './job-file.ts';
 import type { CompiledLayer, RegistrySource } from './layer.ts';
 import { loadPresets } from './load.host.ts';
@@ -76,6 +77,7 @@ export async function prepareJob(request: JobRequest, caller: CallerFacts, trust
       : [...profiles, { compiled: chosen, shipped: true, chosen: 'program' }];
   const env = definedOnly(caller.env);
   const wanted = new Set(allProfiles.flatMap((profile) => (profile.compiled.permissions.network?.allowFrom ?? []).map((one) => one.value)));
+  const gitIdentity = allProfiles.some((profile) => profile.compiled.permissions.credentials?.gitIdentity === true) ? readGitIdentity(home, env) : undefined;
   const input: ComposeInput = {
     request,
     currentDirectory: caller.currentDirectory,
@@ -87,6 +89,7 @@ export async function prepareJob(request: JobRequest, caller: CallerFacts, trust
     workspace,
     sensitive: presets.sensitive,
     registries: await registriesOf([...wanted], { home, workspace: workspace.workspace, cwd: workspace.cwd, env }),
+    ...(gitIdentity === undefined ? {} : { gitIdentity }),
     secretValues: readSecrets(request, jobFile?.parsed, jobFile?.directory ?? caller.currentDirectory, caller.currentDirectory, env, home),
     realPath: realPathOf,
   };

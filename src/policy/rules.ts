@@ -37,7 +37,8 @@ export interface RuleHead {
 export interface ReadRules extends RuleHead {
   readonly allow: readonly PathRule[];
   readonly deny: readonly PathRule[];
-  readonly home: readonly PathRule[];
+  readonly config: readonly PathRule[];
+  readonly state: readonly PathRule[];
   readonly cache: readonly PathRule[];
 }
 
@@ -69,6 +70,16 @@ export interface CredentialRules extends RuleHead {
   /** Of a policy: names that a job may use. */
   readonly secretNames: readonly string[];
   readonly agentSockets: readonly Stated<AgentSocket>[];
+  readonly login: readonly LoginRule[];
+  /** Set: the job's git is to have the caller's name. */
+  readonly gitIdentity: Origin | undefined;
+}
+
+export interface LoginRule {
+  readonly rule: PathRule;
+  readonly writeBack: boolean;
+  readonly values: readonly string[];
+  readonly newest?: string;
 }
 
 /** One layer's rules, absolute and canonical, ready to be joined or intersected. */
@@ -143,7 +154,8 @@ export function compileRules(sections: PermissionSections, site: LayerSite): Rul
             ...head(fileRead, hasReadRules(fileRead)),
             allow: paths(fileRead.allow),
             deny: paths(fileRead.deny),
-            home: paths(fileRead.home, site.base.home),
+            config: paths(fileRead.config, site.base.home),
+            state: paths(fileRead.state, site.base.home),
             cache: paths(fileRead.cache, site.base.home),
           },
         }),
@@ -185,6 +197,10 @@ export function compileRules(sections: PermissionSections, site: LayerSite): Rul
             ),
             secretNames: secrets.map(({ value }) => value.name),
             agentSockets: stated(credentials.agentSockets),
+            login: (credentials.login ?? []).flatMap(({ value, line }) =>
+              paths([{ value: value.path, line }], site.base.home).map((rule) => ({ rule, ...value })),
+            ),
+            gitIdentity: credentials.gitIdentity === true ? at(credentials.line) : undefined,
           },
         }),
     ...(models === undefined ? {} : { models: at(models.line) }),

@@ -4,6 +4,7 @@ import {
   limitName,
   type BundleArtifact,
   type BundleChanges,
+  type BundleLogin,
   type BundleLineage,
   type BundleOutput,
   type BundlePlan,
@@ -19,6 +20,7 @@ import type { ExecutorObservations } from '../core/observation.ts';
 import type { ControlId, Refusal } from '../core/plan.ts';
 import type { Ending, RunState } from '../core/run.ts';
 import { VERSION } from '../core/version.ts';
+import { agentStatePlace } from '../executor/kept-places.ts';
 import type { SessionClosing } from '../executor/executor.ts';
 import { describeNetwork } from './bundle-network.ts';
 import { summariseSafety } from './bundle-safety.ts';
@@ -41,6 +43,9 @@ export interface AccountFacts {
   readonly lineage: BundleLineage;
   /** What the executor said at teardown; undefined: it never came to that. */
   readonly closing: SessionClosing | undefined;
+  /** What became of the login files that entered the job. */
+  readonly logins: readonly BundleLogin[];
+  readonly stateDirectory: string;
   /** What passed over AgentCtl; absent: nothing. */
   readonly agentctl?: BundleAgentCtl | undefined;
   /** Host paths that the sandbox showed, as the executor built it; undefined: nothing was built. */
@@ -87,8 +92,16 @@ export function writeAccount(facts: AccountFacts): RunBundleBody {
     executorObservations: observations,
     safety: summariseSafety({ permissions, plan, refusal: facts.refusal, executorObservations: observations }),
     hostPaths: { readable: facts.readable ?? [], hidden: facts.hidden, possiblyRead: facts.possiblyRead },
-    directShares: fileWrite.direct.map((rule): DirectShare => ({ path: rule.pattern, origin: originWords(rule.origin) })),
+    directShares: [
+      ...fileWrite.direct.map((rule): DirectShare => ({ path: rule.pattern, origin: originWords(rule.origin) })),
+      ...(permissions.fileRead.states ?? []).map((state): DirectShare => ({
+        path: state.path,
+        origin: originWords(state.origin),
+        kept: agentStatePlace(facts.stateDirectory, job.workspace, state),
+      })),
+    ],
     credentials: {
+      ...(facts.logins.length === 0 ? {} : { logins: facts.logins }),
       visible: credentials.visible,
       agentSockets: credentials.agentSockets,
       injected: credentials.secrets.flatMap((secret) => (secret.inject === undefined ? [] : [{ name: secret.name, host: secret.inject.host, uses: null }])),

@@ -18,6 +18,9 @@ export function planRecord(plan: ExecutorPlan): BundlePlan {
 
 /** Permissions as the bundle keeps them: names of variables, never their values. */
 export function permissionsRecord(permissions: EffectivePermissions): BundlePermissions {
-  const { requested, visible, secrets, agentSockets, environment } = permissions.credentials;
-  return { ...permissions, credentials: { requested, visible, secrets, agentSockets, environmentNames: Object.keys(environment).sort() } };
+  const { requested, visible, secrets, agentSockets, environment, logins } = permissions.credentials;
+  return {
+    ...permissions,
+    credentials: { requested, visible, secrets, agentSockets, environmentNames: Object.keys(environment).sort(), ...(logins === undefined ? {} : { logins }) },
+  };
 }

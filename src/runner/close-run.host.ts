@@ -1,4 +1,4 @@
-import type { BundleChanges, RunBundle } from '../core/bundle.ts';
+import type { BundleChanges, BundleLogin, RunBundle } from '../core/bundle.ts';
 import { messageOf } from '../core/errors.ts';
 import type { Ending, RunState, StageState } from '../core/run.ts';
 import { VERSION } from '../core/version.ts';
@@ -39,6 +39,7 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
 
   const staged = await stagedChanges(run, built, released);
   await run.at('change-set');
+  const logins = await endLogins(run);
   await tidy(run, built, staged.state);
 
   const record = jobRecord(job);
@@ -78,6 +79,8 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
       refusal: null,
       lineage: bundleLineage(run.options.from, run.unseenStages),
       closing: built.closing,
+      logins,
+      stateDirectory: parts.stateDirectory,
       agentctl: built.desk?.record(),
       readable: built.session?.readable,
       hidden: built.staging?.present ?? [],
@@ -92,10 +95,17 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
   await run.at('bundle-written');
   await built.streams?.hide();
   commit(run, bundle, state, staged);
+  if (logins.length > 0) (await import('./logins.host.ts')).forgetLogins(parts, run.id);
   const exitCode = exitCodeOf(ending);
   run.notify('run.finished', { state, ending: ending.kind, exit_code: exitCode });
   await run.at('committed');
   return { id: run.id, directory: paths.directory, state, stageState: staged.state, ending, exitCode, refusal: null, bundle };
+}
+
+/** Before the private home goes. A lock that can't be had leaves the record and the home to the next command. */
+async function endLogins(run: LiveRun): Promise<readonly BundleLogin[]> {
+  if (run.job.permissions.credentials.logins === undefined) return [];
+  return (await import('./logins.host.ts')).settleLogins(run.parts, run.id);
 }
 
 /** A needed control that isn't there at the end makes the command's own end worthless. */

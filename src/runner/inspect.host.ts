@@ -43,7 +43,10 @@ export function inspectRun(parts: RunnerParts, input: InspectInput): Inspection 
   if (!roots.includes(job.workspace)) {
     throw new ProofrunError('ERR_WORKSPACE', { message: `${from.name} staged ${roots.join(', ')}, not ${job.workspace}`, hint: `cd ${roots[0] ?? ''}` });
   }
-  const readOnly: EffectiveJob = { ...job, permissions: { ...job.permissions, fileWrite: { ...job.permissions.fileWrite, stage: [] } } };
+  const readOnly: EffectiveJob = {
+    ...job,
+    permissions: { ...job.permissions, fileRead: { ...job.permissions.fileRead, states: [] }, fileWrite: { ...job.permissions.fileWrite, stage: [] } },
+  };
   const admission = admit(readOnly, capabilities);
   if (admission.kind === 'refused') throw new ProofrunError('ERR_ADMISSION_REFUSED', { message: admission.refusal.reason, hint: 'job doctor' });
   const cause = firstCause();

@@ -6,7 +6,7 @@ import type { ExecutorRegistry } from '../executor/registry.ts';
 import { compileExecutesOnHost } from '../policy/executes.ts';
 import { loadPresets } from '../policy/load.host.ts';
 import { openStore } from '../store/index.ts';
-import type { AtPoint } from './points.ts';
+import type { AtPoint, LoginPoint } from './points.ts';
 import type { UpstreamSettings } from './run-network.host.ts';
 import { startRun } from './run.host.ts';
 import type { RunHandle, RunnerParts, RunOptions } from './runner.ts';
@@ -23,6 +23,8 @@ export interface RunnerSetup {
   readonly clock: () => number;
   /** Crash tests only. */
   readonly at?: AtPoint;
+  /** Crash tests only. */
+  readonly atLogin?: (point: LoginPoint) => void;
 }
 
 export interface ImageChoice {
@@ -59,6 +61,7 @@ export function openRunner(setup: RunnerSetup): Runner {
     upstream: setup.upstream ?? {},
     clock: setup.clock,
     ...(setup.at === undefined ? {} : { at: setup.at }),
+    ...(setup.atLogin === undefined ? {} : { atLogin: setup.atLogin }),
   };
   return {
     parts,

@@ -50,6 +50,14 @@ export const CHECKPOINT_POINTS = [
   'checkpoint-gone',
 ] as const;
 export type CheckpointPoint = (typeof CHECKPOINT_POINTS)[number];
+/**
+ *   login-judged   what the job left may be written back
+ *   login-written  the new file lies beside the host's
+ *   login-renamed  it has taken the host's place
+ *   login-settled  the record of the run says so
+ */
+export type LoginPoint = 'login-judged' | 'login-written' | 'login-renamed' | 'login-settled';
+
 export type Point = (typeof POINTS)[number] | LayerPoint | CheckpointPoint;
 
 /** Called at each point; the run goes on when it resolves. */

@@ -1,6 +1,6 @@
 import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { BUNDLE_FILE, type BundleChanges, type BundlePlan, type HiddenPath, type RunBundle } from '../core/bundle.ts';
+import { BUNDLE_FILE, type BundleChanges, type BundleLogin, type BundlePlan, type HiddenPath, type RunBundle } from '../core/bundle.ts';
 import { toCamel } from '../core/case.ts';
 import { messageOf, ProofrunError } from '../core/errors.ts';
 import { EXECUTOR_IDS } from '../core/plan.ts';
@@ -19,6 +19,7 @@ import { settleCheckpoints } from './checkpoint.host.ts';
 import { settleClaimed } from './claimed-directory.host.ts';
 import { removeControlSocket } from './control-socket.host.ts';
 import { parseRecordedFacts, type RecordedFacts } from './job-record.ts';
+import { failedLogin } from './login-words.ts';
 import { LEASE_MS } from './lease.host.ts';
 import { endLeftovers } from './leftover-processes.host.ts';
 import { RUN_LIVING } from './live-states.ts';
@@ -63,6 +64,7 @@ export async function reconcile(parts: RunnerParts): Promise<Reconciled> {
   try {
     settleClaimed(parts.stateDirectory, parts.store);
     await settleCheckpoints(parts);
+    if (existsSync(join(parts.stateDirectory, 'logins'))) (await import('./logins.host.ts')).sweepLogins(parts, parts.store);
     for (const run of parts.store.reconcilable()) {
       const result = await reconcileRun(parts, run);
       if (result !== undefined) runs.push(result);
@@ -94,10 +96,13 @@ async function reconcileRun(parts: RunnerParts, orphan: StoredRun): Promise<Reco
   if (deaf.length > 0) warnings.push(`processes ${deaf.join(', ')} of the job could not be killed`);
   removeControlSocket(paths.directory);
   await reapRest(parts, run, attempt, paths, warnings);
+  const logins = existsSync(join(parts.stateDirectory, 'logins')) ? (await import('./logins.host.ts')).settleLogins(parts, run.id) : [];
+  for (const login of logins) if (login.outcome === 'failed') warnings.push(failedLogin(login));
   const left = [...(await discardTree(parts.shim, paths.scratch)), ...removeTree(agentDirectory(paths.directory))];
   if (left.length > 0) warnings.push(`could not be removed: ${left.slice(0, 3).join(', ')}`);
   rmSync(paths.attempt, { force: true });
-  const { state } = await commit(parts, run, paths, warnings, orphan.lease?.owner.pid);
+  const { state } = await commit(parts, run, paths, { warnings, logins, ownerPid: orphan.lease?.owner.pid });
+  if (logins.length > 0) (await import('./logins.host.ts')).forgetLogins(parts, run.id);
   return { id: run.id, state, killed, warnings };
 }
 
@@ -112,7 +117,13 @@ async function reapRest(parts: RunnerParts, run: StoredRun, attempt: AttemptReco
   }
 }
 
-async function commit(parts: RunnerParts, run: StoredRun, paths: RunPaths, warnings: string[], ownerPid: number | undefined): Promise<StoredRun> {
+interface Reconciling {
+  readonly warnings: string[];
+  readonly logins: readonly BundleLogin[];
+  readonly ownerPid: number | undefined;
+}
+
+async function commit(parts: RunnerParts, run: StoredRun, paths: RunPaths, { warnings, logins, ownerPid }: Reconciling): Promise<StoredRun> {
   for (const name of [RUN_FILE, BUNDLE_FILE]) sweepTemporaries(join(paths.directory, name));
   const finished = await wholeBundle(run, paths);
   if (finished !== undefined) {
@@ -139,7 +150,10 @@ async function commit(parts: RunnerParts, run: StoredRun, paths: RunPaths, warni
   };
   const record = recordedFacts(parts, run);
   const staged = await stagedOf(parts, run, paths, warnings);
-  const bundle = record === undefined ? undefined : await interruptedBundle({ run, paths, ending, record, staged, warnings, endedMs: parts.clock() });
+  const bundle =
+    record === undefined
+      ? undefined
+      : await interruptedBundle({ run, paths, ending, record, staged, warnings, logins, stateDirectory: parts.stateDirectory, endedMs: parts.clock() });
   return parts.store.transition(run.id, {
     from: RUN_LIVING,
     to: 'interrupted',
@@ -216,11 +230,23 @@ interface InterruptedFacts {
   readonly record: RecordedFacts;
   readonly staged: KeptStage;
   readonly warnings: readonly string[];
+  readonly logins: readonly BundleLogin[];
+  readonly stateDirectory: string;
   readonly endedMs: number;
 }
 
 /** Nothing was observed at the end, so nothing is enforced. Undefined when the record doesn't make a bundle that can be read back. */
-async function interruptedBundle({ run, paths, ending, record, staged, warnings, endedMs }: InterruptedFacts): Promise<RunBundle | undefined> {
+async function interruptedBundle({
+  run,
+  paths,
+  ending,
+  record,
+  staged,
+  warnings,
+  logins,
+  stateDirectory,
+  endedMs,
+}: InterruptedFacts): Promise<RunBundle | undefined> {
   const { job, attempt, user } = record;
   const facts = { id: run.id, attempt, state: 'interrupted', ending, user, recordedMs: run.createdMs, startedMs: run.startedMs, endedMs } as const;
   const plan = run.plan === null ? null : (toCamel(run.plan) as unknown as BundlePlan);
@@ -244,6 +270,8 @@ async function interruptedBundle({ run, paths, ending, record, staged, warnings,
       refusal: null,
       lineage: record.lineage,
       closing: undefined,
+      logins,
+      stateDirectory,
       readable: undefined,
       hidden: staged.hidden,
       possiblyRead: null,

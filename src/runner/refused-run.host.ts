@@ -61,6 +61,8 @@ export async function recordRefusal(parts: RunnerParts, refused: RefusedJob): Pr
       refusal,
       lineage: bundleLineage(options.from, refused.unseenStages),
       closing: undefined,
+      logins: [],
+      stateDirectory: parts.stateDirectory,
       readable: undefined,
       hidden: [],
       possiblyRead: null,

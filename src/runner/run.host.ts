@@ -4,7 +4,7 @@ import { newAttemptId, newRunId } from '../core/ids.ts';
 import type { Admission, ExecutorPlan } from '../core/plan.ts';
 import type { Ending } from '../core/run.ts';
 import { decideGate } from '../evidence/index.ts';
-import { canBegin, type Session } from '../executor/executor.ts';
+import { canBegin, type LaunchRequest, type Session } from '../executor/executor.ts';
 import { currentOwner } from '../store/index.ts';
 import { openDesk, type AgentDesk } from './agent-desk.ts';
 import { makeAgentDirectory } from './agent-place.host.ts';
@@ -176,6 +176,7 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
     built.staging = await preparing;
     await run.at('stage-prepared');
     if (run.cause.current() !== undefined) return undefined;
+    const logins = await takeLogins(run);
     const network = networkServiceFor(run.job, run.parts.upstream, run.parts.clock);
     built.session = await executor.launch({
       ...launch,
@@ -183,6 +184,7 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
       stage: built.staging.roots,
       hidden: built.staging.absent,
       stateDirectory: run.parts.stateDirectory,
+      ...(logins.length === 0 ? {} : { logins }),
       abort: run.control.abort,
       ...(begun === undefined ? {} : { begun }),
     });
@@ -191,9 +193,26 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
   }
   // Before anything of the job runs: what is recorded here is what a later command ends when this process dies.
   recordProcesses(run, built.session);
+  await placeHome(run, built.session);
   run.notify('run.launched');
   await run.at('launched');
   return built.session;
+}
+
+/** Copies of the login files that the job's profiles name. */
+async function takeLogins(run: LiveRun): Promise<NonNullable<LaunchRequest['logins']>> {
+  if (run.job.permissions.credentials.logins === undefined) return [];
+  const { prepareLogins, sweepLogins } = await import('./logins.host.ts');
+  sweepLogins(run.parts, run.parts.store);
+  const { files, warnings } = prepareLogins(run.parts, run.id, run.job);
+  run.warnings.push(...warnings);
+  return files;
+}
+
+/** From here on another command finds what the job does to its login. */
+async function placeHome(run: LiveRun, session: Session): Promise<void> {
+  if (run.job.permissions.credentials.logins === undefined || session.privateHome === undefined) return;
+  (await import('./logins.host.ts')).placeLogins(run.parts, run.id, session.privateHome);
 }
 
 /** Compares the receipts with the plan, and releases the command or not. Resolves when something has ended the run. */

@@ -8,7 +8,7 @@ import type { Executor } from '../executor/executor.ts';
 import type { ExecutesOnHost } from '../policy/executes.ts';
 import type { Store } from '../store/index.ts';
 import type { OutputListener } from './output-pump.host.ts';
-import type { AtPoint } from './points.ts';
+import type { AtPoint, LoginPoint } from './points.ts';
 import type { StartingPoint } from './starting-point.host.ts';
 import type { UpstreamSettings } from './run-network.host.ts';
 
@@ -29,6 +29,8 @@ export interface RunnerParts {
   readonly clock: () => number;
   /** Crash tests only. */
   readonly at?: AtPoint;
+  /** Crash tests only: told of moments in the writing back of a login, while its lock is held. */
+  readonly atLogin?: (point: LoginPoint) => void;
 }
 
 /** Where the command's streams go on our side. */

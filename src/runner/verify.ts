@@ -110,8 +110,11 @@ function checkPermissions(bundle: RunBundle): readonly string[] {
     ...differences(
       'direct_shares',
       bundle.directShares.map((share) => share.path),
-      permissions.fileWrite.direct.map((rule) => rule.pattern),
+      [...permissions.fileWrite.direct.map((rule) => rule.pattern), ...(permissions.fileRead.states ?? []).map((state) => state.path)],
     ),
+    ...(credentials.logins ?? [])
+      .filter(({ path, profile }) => permissions.credentials.logins?.some((login) => login.path === path && login.profile === profile) !== true)
+      .map(({ path }) => `credentials.logins: ${path} is not a login that the permissions name`),
     ...differences('resources.requested', bundle.resources.requested, permissions.resources.limits),
     ...differences('network.kind', bundle.network.kind, permissions.network.kind),
   ];

@@ -73,6 +73,8 @@ function factsOf(more: Partial<HostFacts>): HostFacts {
     agentSockets: [],
     resolverFile: undefined,
     homeCopies: [],
+    homeTexts: [],
+    leftOut: [],
     directShares: [],
     caches: [],
     ipv6: true,

@@ -85,6 +85,8 @@ const FACTS: DockerFacts = {
   caches: [],
   writeDenied: [],
   homeCopies: [],
+  homeTexts: [],
+  leftOut: [],
   masks: new Map([[WORKSPACE, { directories: [], whiteouts: ['.env'], shadow: { directories: [], files: [], notWritable: [] } }]]),
   hiddenPresent: [`${WORKSPACE}/.env`, '/home/ana/.ssh'],
   agentSockets: ['/run/docker.sock'],

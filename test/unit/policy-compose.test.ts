@@ -260,8 +260,8 @@ describe('sensitive paths under --safe', () => {
     ['a job that reads something in one', { job: job('file_read: { allow: ["~/.ssh/known_hosts"] }') }],
     ['a job that reads one by glob', { job: job('file_read: { allow: ["~/.s*"] }') }],
     ['a profile of the person', { profiles: [profile('file_read: { allow: ["~/.aws"] }')] }],
-    ['a profile that borrows the name of a shipped one', { profiles: [profile('file_read: { home: [.claude] }', 'claude', false)] }],
-    ['a shipped profile, the login of another tool', { profiles: [profile('file_read: { home: [.codex] }', 'claude', true)] }],
+    ['a profile that borrows the name of a shipped one', { profiles: [profile('file_read: { config: [.claude] }', 'claude', false)] }],
+    ['a shipped profile, the login of another tool', { profiles: [profile('file_read: { config: [.codex] }', 'claude', true)] }],
     ['a direct share', { request: { writeDirect: ['~/.ssh'] } }],
     ['a direct share inside one', { job: job('file_write: { direct: ["~/.config/gh/x"] }') }],
     ['a socket of docker', { job: job('file_read: { allow: [/var/run/docker.sock] }') }],
@@ -295,7 +295,11 @@ describe('sensitive paths under --safe', () => {
 
   it('a shipped profile reads the login of its own tool, and that is recorded', async () => {
     const result = await compose({ request: { mode: 'safe' }, use: ['claude'] });
-    expect(result.permissions.fileRead.homeCopies?.map((rule) => rule.pattern)).toEqual([`${HOME}/.claude.json`, `${HOME}/.claude`]);
+    expect(result.permissions.fileRead.homeCopies?.map((rule) => rule.pattern)).not.toContain(`${HOME}/.claude/.credentials.json`);
+    expect(result.permissions.credentials.logins?.map((login) => [login.path, login.writeBack])).toEqual([
+      [`${HOME}/.claude.json`, false],
+      [`${HOME}/.claude/.credentials.json`, true],
+    ]);
     expect(result.warnings.join('\n')).toMatch(/the profile claude lets the job read the login of Claude Code/);
   });
 

@@ -207,7 +207,7 @@ describe("an agent's profile", () => {
     await put('bin/claude', '#!/bin/sh\n', 0o755);
     const result = await job({ argv: ['claude'], mode: 'safe' });
     expect(result.layers.map((layer) => layer.name)).toContain('claude');
-    expect(result.permissions.fileRead.homeCopies?.map((rule) => rule.pattern)).toContain(join(top, 'home/.claude'));
+    expect(result.permissions.credentials.logins?.map((login) => login.path)).toContain(join(top, 'home/.claude/.credentials.json'));
     expect((await job({ argv: ['claude'] })).layers).toEqual([]);
     expect((await job({ argv: [join(top, 'bin/claude')], mode: 'safe' })).layers.map((layer) => layer.name)).toContain('claude');
   });

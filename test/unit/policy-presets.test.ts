@@ -58,7 +58,7 @@ describe('profiles', () => {
         const source = sources.find((one) => one.what === value.host);
         expect(source, value.host).toMatchObject({ checked: expect.stringMatching(/^20\d\d-\d\d-\d\d$/) as unknown, untested: expect.any(String) as unknown });
       }
-      for (const { value } of [...(layer.permissions.fileRead?.home ?? []), ...(layer.permissions.fileRead?.cache ?? [])]) {
+      for (const { value } of ['config', 'state', 'cache'].flatMap((key) => layer.permissions.fileRead?.[key as 'config' | 'state' | 'cache'] ?? [])) {
         expect(value).not.toMatch(/^[~/]|\.\./);
       }
     },

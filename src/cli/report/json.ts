@@ -55,6 +55,7 @@ export function summaryJson(bundle: RunBundle, more: { readonly appliedFiles: nu
           ),
     applied_files: more.appliedFiles,
     direct_shares: toSnake(bundle.directShares),
+    logins: toSnake(bundle.credentials.logins ?? []),
     discarded: toSnake(bundle.discarded),
     hidden: toSnake(bundle.hostPaths.hidden),
     network: toSnake(bundle.network),

@@ -81,7 +81,7 @@ function facts({ bundle, home }: Omit<ReviewInput, 'width' | 'palette'>): readon
     return [...shown, ...(list.length > MOST_LISTED ? [`and ${countWords(list.length - MOST_LISTED)} more`] : [])].join(' ');
   };
   const denied = network.destinations?.filter((destination) => (destination.denied ?? 0) > 0) ?? [];
-  const visible = [...credentials.visible, ...credentials.agentSockets];
+  const visible = [...credentials.visible, ...credentials.agentSockets, ...(credentials.logins ?? []).map(({ path }) => path)];
   const warnings = [...bundle.warnings, ...bundle.killed.map(({ pid, name }) => `${name} (pid ${pid}) outlived the command; killed`)];
   return [
     `- **Readable**: ${

@@ -40,6 +40,7 @@ export function planText({ plan, width, palette }: PlanInput): string {
   }
   if (job.layers.length > 0) lines.push(...hanging('Rules from: ', job.layers.map((layer) => `${layer.kind} ${safeLine(layer.name, 80)}`).join(', '), width));
   if (plan.waived.length > 0) lines.push(...flowWords(`Waived by --degrade: ${dimensionList(plan.waived)}.`, width).map(palette.warn));
+  for (const hint of job.hints ?? []) lines.push(...hanging('Hint: ', safeLine(hint, 1200), width));
   for (const warning of [...new Set([...job.warnings, ...plan.warnings])]) lines.push(...hanging('Warning: ', safeLine(warning, 600), width).map(palette.warn));
   lines.push(...flow(['Nothing was started.', 'A plan is not evidence.'], width, ' ').map(palette.dim));
   return `${lines.join('\n')}\n`;

@@ -1,6 +1,7 @@
 import type { BundleChanges, DestinationCounters, RunBundle } from '../../core/bundle.ts';
 import type { Refusal } from '../../core/plan.ts';
 import type { StageState } from '../../core/run.ts';
+import { loginLines } from './logins.ts';
 import { displayPath, safeLine } from '../../core/text-safety.ts';
 import type { Verification } from '../../runner/verify.ts';
 import { changeLines } from './change-list.ts';
@@ -74,7 +75,7 @@ function refusedLines(refusal: Refusal, { width, palette }: ReviewInput): readon
 }
 
 function factLines(input: ReviewInput): readonly string[] {
-  const { bundle, width, palette } = input;
+  const { bundle, width, palette, home } = input;
   const room = width - LABEL;
   const lines: string[] = [];
   const add = (label: string, body: readonly string[]): void => {
@@ -95,8 +96,18 @@ function factLines(input: ReviewInput): readonly string[] {
     'DIRECT',
     bundle.directShares.length === 0
       ? flowWords('none: nothing bypassed the stage', room)
-      : bundle.directShares.flatMap((share) => flow([...shown([share.path]), `(${safeLine(share.origin, 200)})`], room, '  ').map(palette.warn)),
+      : bundle.directShares.flatMap((share) =>
+          flow(
+            share.kept === undefined
+              ? [...shown([share.path]), `(${safeLine(share.origin, 200)})`]
+              : [...whole([share.path]), `(${safeLine(share.origin, 200)}; kept for this workspace in`, ...whole([share.kept]).map((path) => `${path})`)],
+            room,
+            '  ',
+          ).map(palette.warn),
+        ),
   );
+  const logins = loginLines(bundle.credentials.logins ?? [], home, room);
+  if (logins.lines.length > 0) add('LOGIN', logins.bad ? logins.lines.map(palette.bad) : logins.lines);
   add('NETWORK', networkLines(input, room));
   add('FILE OPS', flow(['-', 'the changes below are the record, not counts'], room, '   '));
   add('DISCARDED', flowWords(discardedWords(bundle), room));
@@ -125,7 +136,12 @@ function hiddenLines(input: ReviewInput, room: number): readonly string[] {
           bundle.hostPaths.hidden.map(({ path }) => path),
           input,
         );
-  const visible = [...bundle.credentials.visible, ...bundle.credentials.agentSockets].map((name) => safeLine(name, 200));
+  const logins = listedPaths(
+    (bundle.credentials.logins ?? []).map(({ path }) => path),
+    input,
+    null,
+  );
+  const visible = [...[...bundle.credentials.visible, ...bundle.credentials.agentSockets].map((name) => safeLine(name, 200)), ...logins];
   const left = labelled('HIDDEN', LABEL, flow(hidden, room, '  '));
   const right = `VISIBLE CREDENTIALS  ${visible.length === 0 ? 'none' : visible.join(' ')}`;
   const [only, ...more] = left;

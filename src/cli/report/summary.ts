@@ -3,6 +3,7 @@ import type { Change } from '../../core/change.ts';
 import { displayPath, safeLine } from '../../core/text-safety.ts';
 import { shownPath, tallyOf, tallyWords } from './changes.ts';
 import { breakHard, columnsOf, cut, flow, flowWords, labelled, padStart, painted, spread } from './layout.ts';
+import { loginLines } from './logins.ts';
 import { nextCommands, rerunWith } from './next-commands.ts';
 import type { Palette } from './palette.ts';
 import { commandWords, countWords, dimensionList, endingClause, endingDetail, friendlyPath, modeOn, plural, shortId, sizeWords } from './words.ts';
@@ -19,6 +20,8 @@ export interface SummaryInput {
   readonly selector: string;
   /** Files that --apply on-success brought into the workspace; undefined: it was not asked for. */
   readonly applied?: number;
+  /** Of the profiles in use: what to do where a tool's own sandbox can't nest. Shown when the command failed. */
+  readonly hints?: readonly string[];
   readonly width: number;
   readonly palette: Palette;
 }
@@ -53,11 +56,13 @@ export function summaryText(input: SummaryInput): string {
         directShares.map((share) => share.path),
         input,
         room,
-        'written without staging',
+        directShares.every((share) => share.kept !== undefined) ? "the agent's state, kept for this workspace" : 'written without staging',
       ),
       palette.warn,
     );
   }
+  const logins = loginLines(input.bundle.credentials.logins ?? [], input.home, room);
+  if (logins.lines.length > 0) add('login', logins.lines, logins.bad ? palette.bad : palette.dim);
   if (discarded !== null && discarded.files > 0) {
     add('discarded', flowWords(`${plural(discarded.files, 'file')}, ${sizeWords(discarded.bytes)} written to the private home`, room));
   }
@@ -74,6 +79,8 @@ export function summaryText(input: SummaryInput): string {
   } else if (refusedByKernel > 0) add('denied', flowWords(`${plural(refusedByKernel, 'connection')}: no rule allows any network`, room), palette.warn);
   if (denied.length > 0) add('allow it', flowWords(rerunWith(allowFlags(denied), input.argv, input.words), room));
   if (warnings.length > 0) add(warnings.length === 1 ? 'warning' : 'warnings', warningLines(warnings, room), palette.warn);
+  const failed = input.bundle.run.ending?.kind === 'exit' && input.bundle.run.ending.code !== 0;
+  if (failed) for (const hint of input.hints ?? []) add('hint', flowWords(safeLine(hint, 1200), room));
   add('next', nextLines(input, room));
   return `${lines.join('\n')}\n`;
 }
