@@ -149,11 +149,12 @@ describe.skipIf(typeof environment === 'string')("on an engine that doesn't see 
       ['anotherContainer', true],
       ['alive', true],
     ]);
-    for (const id of Object.values(ids))
-      {await docker
+    for (const id of Object.values(ids)) {
+      await docker
         .getContainer(id)
         .remove({ force: true })
-        .catch(() => undefined);}
+        .catch(() => undefined);
+    }
   });
 
   const removals: readonly { readonly how: string; readonly alter: (install: DockerInstall) => DockerInstall; readonly lost: readonly string[] }[] = [
