@@ -9,14 +9,21 @@ export function walkPatterns(globs: readonly Pick<PathRule, 'pattern'>[], root: 
   return [...new Set(globs.flatMap((glob) => patternOf(glob.pattern, root)))];
 }
 
+/** Stands for `*` until the pattern is whole: an escaped `*` of a name is another thing. No name holds it. */
+const WILD = '\0';
+// eslint-disable-next-line no-control-regex -- WILD
+const WILDS = /\0+/g;
+// eslint-disable-next-line no-control-regex -- WILD
+const WILD_PARTS = /\0(?:\/\0)*/g;
+
 function patternOf(glob: string, root: string): readonly string[] {
   // Alternatives that span directories have no name of their own.
   if (/\{[^}]*\//.test(glob)) return ['*'];
   const segments = glob.split('/').slice(1).map(widen);
-  const name = segments.at(-1) ?? '*';
-  if (name !== '*') return [name];
+  const name = segments.at(-1) ?? WILD;
+  if (name !== WILD) return [written(name)];
   const beneath = beneathRoot(segments, root === '/' ? [] : root.split('/').slice(1));
-  return beneath === undefined ? [] : [beneath];
+  return beneath === undefined ? [] : [written(beneath)];
 }
 
 /** Segments below the root, joined so that one `*` stands for any number of them; undefined when the glob can't match beneath it. */
@@ -24,17 +31,17 @@ function beneathRoot(segments: readonly string[], root: readonly string[]): stri
   for (const [index, part] of root.entries()) {
     const segment = segments[index];
     // A wild part above the root may stand for any number of directories.
-    if (segment === undefined || segment.includes('*')) return '*';
+    if (segment === undefined || segment.includes(WILD)) return WILD;
     if (segment !== escapeName(part)) return undefined;
   }
   const rest = segments.slice(root.length);
   if (rest.length === 0) return undefined;
-  const joined = rest.join('/').replaceAll(/\*(?:\/\*)*/g, '*');
+  const joined = rest.join('/').replaceAll(WILD_PARTS, WILD);
   // Without a slash the walk would take it for the pattern of a name.
-  return rest.length === 1 || joined.includes('/') ? joined : '*';
+  return rest.length === 1 || joined.includes('/') ? joined : WILD;
 }
 
-/** Plain characters stay (escaped for fnmatch(3)); wild ones, sets and alternatives become `*`. */
+/** Plain characters stay (escaped for fnmatch(3)); wild ones, sets and alternatives become WILD. */
 function widen(segment: string): string {
   let text = '';
   for (let at = 0; at < segment.length; at += 1) {
@@ -43,18 +50,22 @@ function widen(segment: string): string {
       at += 1;
       text += escapeName(segment.charAt(at));
     } else if (character === '*' || character === '?') {
-      text += '*';
+      text += WILD;
     } else if (character === '[') {
-      text += '*';
+      text += WILD;
       at = setEnd(segment, at);
     } else if (character === '{') {
-      text += '*';
+      text += WILD;
       at = braceEnd(segment, at);
     } else {
       text += escapeName(character);
     }
   }
-  return text.replaceAll(/\*+/g, '*');
+  return text.replaceAll(WILDS, WILD);
+}
+
+function written(pattern: string): string {
+  return pattern.replaceAll(WILD, '*');
 }
 
 function escapeName(text: string): string {
