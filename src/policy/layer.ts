@@ -36,7 +36,7 @@ export interface RawHost {
 export interface RawSecret {
   readonly name: string;
   readonly from?: string;
-  readonly inject?: { readonly host: string; readonly header: string; readonly format: string };
+  readonly inject?: { readonly host: string; readonly header: string; readonly format: string; readonly intercept?: boolean };
 }
 
 export interface FileReadSection extends SectionHead {
