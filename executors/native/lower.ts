@@ -203,7 +203,11 @@ function lowerOverlay(lowering: Lowering, request: LaunchRequest, facts: HostFac
   const { secrets, environment } = request.plan.job.permissions.credentials;
   const injected = new Set(secrets.flatMap((secret) => (secret.inject === undefined ? [] : [secret.name])));
   if (injected.size > 0) {
-    lowering.equals('secret_injection', 'environment.placeholders', [...injected].sort().map((name) => `${name}=${environment[name] ?? ''}`));
+    lowering.equals(
+      'secret_injection',
+      'environment.placeholders',
+      [...injected].sort().map((name) => `${name}=${environment[name] ?? ''}`),
+    );
     lowering.equals('secret_injection', 'net.listeners', expected);
     lowering.equals('secret_injection', 'end.net.listeners', expected, 'end');
   }

@@ -204,7 +204,9 @@ function draftInjected(injected: readonly SecretGrant[], network: EffectivePermi
   const names = injected.map((secret) => secret.name).join(', ');
   const intercepted = injected.filter((secret) => secret.inject?.intercept === true);
   if (intercepted.length > 0) {
-    return unsupported(`no executor can read https on the job's behalf yet, which \`intercept: true\` asks for (${intercepted.map((secret) => secret.name).join(', ')})`);
+    return unsupported(
+      `no executor can read https on the job's behalf yet, which \`intercept: true\` asks for (${intercepted.map((secret) => secret.name).join(', ')})`,
+    );
   }
   if (network.kind !== 'selective' || !opensChosen(network, capabilities)) {
     return unsupported(

@@ -96,7 +96,11 @@ export function writeAccount(facts: AccountFacts): RunBundleBody {
     credentials: {
       visible: credentials.visible,
       agentSockets: credentials.agentSockets,
-      injected: credentials.secrets.flatMap((secret) => (secret.inject === undefined ? [] : [{ name: secret.name, host: secret.inject.host, ...(facts.secretUse?.(secret.name, secret.inject.host) ?? UNOBSERVED_USE) }])),
+      injected: credentials.secrets.flatMap((secret) =>
+        secret.inject === undefined
+          ? []
+          : [{ name: secret.name, host: secret.inject.host, ...(facts.secretUse?.(secret.name, secret.inject.host) ?? UNOBSERVED_USE) }],
+      ),
     },
     environmentNames: credentials.environmentNames,
     resources: {

@@ -51,7 +51,10 @@ async function valueOf(secret: SecretGrant, env: Readonly<Record<string, string 
     case 'file':
       return readPrivateFile(secret, rest);
     case 'command':
-      return await output(secret, rest.split(' ').filter((word) => word !== ''));
+      return await output(
+        secret,
+        rest.split(' ').filter((word) => word !== ''),
+      );
     case 'keyring': {
       const pairs = rest.split(',').map((pair) => pair.split('='));
       if (pairs.some((pair) => pair.length !== 2 || pair.includes(''))) {
@@ -90,7 +93,10 @@ function output(secret: SecretGrant, [file = '', ...args]: readonly string[]): P
     const child = execFile(file, args, { timeout: COMMAND_MS, killSignal: 'SIGKILL', maxBuffer: MOST_BYTES + 3, encoding: 'latin1' }, (error, stdout) => {
       if (error === null) return resolve(stdout);
       // Its output and message may hold the value.
-      const how = error.killed === true ? `was ended: more than ${String(COMMAND_MS / 1000)} s or ${String(MOST_BYTES)} bytes` : `failed (${String(error.code ?? error.signal ?? 'unknown')})`;
+      const how =
+        error.killed === true
+          ? `was ended: more than ${String(COMMAND_MS / 1000)} s or ${String(MOST_BYTES)} bytes`
+          : `failed (${String(error.code ?? error.signal ?? 'unknown')})`;
       reject(refusal(secret, `could not be read: ${file} ${how}`, `run it by hand to see why`));
     });
     child.stdin?.end();
