@@ -21,7 +21,11 @@ function file(name: string, text: string, mode = 0o600): string {
 
 function job(
   from: string,
-  more: { readonly env?: Record<string, string>; readonly argv?: readonly string[]; readonly inject?: Partial<NonNullable<SecretGrant['inject']>> } = {},
+  more: {
+    readonly env?: Record<string, string>;
+    readonly argv?: readonly [string, ...string[]];
+    readonly inject?: Partial<NonNullable<SecretGrant['inject']>>;
+  } = {},
 ): EffectiveJob {
   const secret: SecretGrant = {
     name: 'TOKEN',
