@@ -207,6 +207,17 @@ function lowerOverlay(lowering: Lowering, request: LaunchRequest, facts: HostFac
   const expected = listeners.map(formatListener).sort();
   lowering.equals('overlay_network', 'net.listeners', expected);
   lowering.equals('overlay_network', 'end.net.listeners', expected, 'end');
+  const { secrets, environment } = request.plan.job.permissions.credentials;
+  const injected = new Set(secrets.flatMap((secret) => (secret.inject === undefined ? [] : [secret.name])));
+  if (injected.size > 0) {
+    lowering.equals(
+      'secret_injection',
+      'environment.placeholders',
+      [...injected].sort().map((name) => `${name}=${environment[name] ?? ''}`),
+    );
+    lowering.equals('secret_injection', 'net.listeners', expected);
+    lowering.equals('secret_injection', 'end.net.listeners', expected, 'end');
+  }
   lowering.equals('overlay_network', 'resolver.file', overlayFiles(facts.hostName).get('/etc/resolv.conf') ?? '');
   // RFC 6761: a name below .invalid exists nowhere, so no rule can want it.
   lowering.probe('overlay_network', 'probe.net.name', PROBE.name, `${OVERLAY_V4} ${names.nonce}.invalid`, [], ['ENOENT']);

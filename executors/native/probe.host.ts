@@ -34,7 +34,7 @@ const CONTROLS: readonly ControlId[] = [
     'listed_programs',
     'tree_killed',
   ] as const),
-  ...(['environment', 'agent_sockets', 'session_keyring', 'rlimits', 'wall_time', 'tmp_size', 'stage_size'] as const),
+  ...(['environment', 'agent_sockets', 'session_keyring', 'secret_injection', 'rlimits', 'wall_time', 'tmp_size', 'stage_size'] as const),
 ];
 
 interface Obstacle {

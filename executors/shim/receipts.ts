@@ -1,3 +1,4 @@
+import { PLACEHOLDER_PREFIX } from '../../src/core/job.ts';
 import { mintReceipt, type Receipt, type ReceiptPhase } from '../../src/core/receipt.ts';
 import type { JsonValue } from '../../src/core/json.ts';
 import { errnoName, type ShimFrame } from './protocol.ts';
@@ -207,7 +208,14 @@ export function receiptsAtGate(input: ShimReceiptInput): readonly Receipt[] {
     if (input.processLimitByRlimit && processes !== undefined) add('limit.processes', 'rlimits', Number(processes.split(':')[0]));
   }
   const environment = facts.get('environment');
-  if (environment !== undefined) add('environment', 'environment', input.digest(environment.bytes));
+  if (environment !== undefined) {
+    add('environment', 'environment', input.digest(environment.bytes));
+    const placeholders = environment.bytes
+      .toString('latin1')
+      .split('\0')
+      .filter((line) => line.includes(`=${PLACEHOLDER_PREFIX}`));
+    if (placeholders.length > 0) add('environment.placeholders', 'environment', placeholders.sort());
+  }
   const before = Number(textOf('keyring.before'));
   const after = Number(textOf('keyring.after'));
   if (!Number.isNaN(before) && !Number.isNaN(after)) {

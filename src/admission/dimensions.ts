@@ -1,5 +1,5 @@
 import { perDimension, type Dimension, type PerDimension, type PlanLevel } from '../core/dimension.ts';
-import type { EffectiveJob, EffectivePermissions } from '../core/job.ts';
+import type { EffectiveJob, EffectivePermissions, SecretGrant } from '../core/job.ts';
 import type { ControlId, DimensionPlan, ExecutorCapabilities } from '../core/plan.ts';
 
 /** What an executor can plan for one dimension, before the mode decides what to make of it. */
@@ -192,11 +192,33 @@ function draftSubprocess({ permissions: { subprocess } }: EffectiveJob, capabili
   }
 }
 
-function draftCredentials({ permissions: { credentials } }: EffectiveJob): Draft {
+function draftCredentials({ permissions: { credentials, network } }: EffectiveJob, capabilities: ExecutorCapabilities): Draft {
   const injected = credentials.secrets.filter((secret) => secret.inject !== undefined);
-  if (injected.length > 0) return unsupported(`no executor can add a secret to requests yet (${injected.map((secret) => secret.name).join(', ')})`);
   if (credentials.agentSockets.length > 0) return unsupported(`no executor can hand over the socket of ${credentials.agentSockets.join(', ')} yet`);
+  if (injected.length > 0) return draftInjected(injected, network, capabilities);
   return planned(['environment', 'agent_sockets', 'session_keyring'], 'the environment is the projection; uses of passed variables are not observed');
+}
+
+/** Secrets that the data path adds to requests; the job holds a placeholder of each. */
+function draftInjected(injected: readonly SecretGrant[], network: EffectivePermissions['network'], capabilities: ExecutorCapabilities): Draft {
+  const names = injected.map((secret) => secret.name).join(', ');
+  const intercepted = injected.filter((secret) => secret.inject?.intercept === true);
+  if (intercepted.length > 0) {
+    return unsupported(
+      `no executor can read https on the job's behalf yet, which \`intercept: true\` asks for (${intercepted.map((secret) => secret.name).join(', ')})`,
+    );
+  }
+  if (network.kind !== 'selective' || !opensChosen(network, capabilities)) {
+    return unsupported(
+      network.kind === 'selective'
+        ? `the ${capabilities.executor} executor has no data path that could add a secret to requests (${names})`
+        : `a secret is added to requests by the data path, which only a network for chosen hosts has (${names})`,
+    );
+  }
+  return planned(
+    ['environment', 'agent_sockets', 'session_keyring', 'secret_injection'],
+    'the environment is the projection; injected secrets are added to plain HTTP requests to their host only, https is passed through unread, and what that host answers is not searched; uses of passed variables are not observed',
+  );
 }
 
 function draftResources({ permissions: { resources } }: EffectiveJob, capabilities: ExecutorCapabilities): Draft {

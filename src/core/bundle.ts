@@ -156,8 +156,15 @@ export interface BundleCredentials {
   /** Names of variables in the environment that look like credentials. */
   readonly visible: readonly string[];
   readonly agentSockets: readonly string[];
-  /** Secrets that a host-side proxy adds to requests. `uses` is null when not observed. */
-  readonly injected: readonly { readonly name: string; readonly host: string; readonly uses: number | null }[];
+  /** Secrets that a host-side proxy adds to requests. `uses` counts requests that it was added to, `refused` those that carried its placeholder elsewhere; null when not observed. */
+  readonly injected: readonly {
+    readonly name: string;
+    readonly host: string;
+    readonly uses: number | null;
+    readonly refused: number | null;
+    readonly firstMs: number | null;
+    readonly lastMs: number | null;
+  }[];
 }
 
 type SnakeCase<S extends string> = S extends `${infer Head}${infer Tail}`

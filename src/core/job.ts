@@ -30,11 +30,21 @@ export interface HostRule {
   readonly origin: Origin;
 }
 
+/** How the text begins that a job holds in place of an injected secret. */
+export const PLACEHOLDER_PREFIX = 'proofrun-placeholder-';
+
 export interface SecretGrant {
   readonly name: string;
   /** `env:NAME`, `file:PATH`, `command:...`, `keyring:...`. */
   readonly from: string;
-  readonly inject?: { readonly host: string; readonly header: string; readonly format: string };
+  readonly inject?: {
+    readonly host: string;
+    readonly header: string;
+    /** With one `{}` where the secret goes. */
+    readonly format: string;
+    /** Also in https, which has to be read for it. */
+    readonly intercept?: boolean;
+  };
   readonly origin: Origin;
 }
 

@@ -29,6 +29,7 @@ export const CONTROLS = [
   'environment',
   'agent_sockets',
   'session_keyring',
+  'secret_injection',
   'rlimits',
   'process_limit',
   'memory_limit',

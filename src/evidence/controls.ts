@@ -46,6 +46,7 @@ export const OWED: Readonly<Record<ControlId, readonly OwedReceipt[]>> = {
   environment: gate('environment'),
   agent_sockets: gate('probe.socket.agents'),
   session_keyring: gate('keyring.session', 'probe.seccomp.keyctl'),
+  secret_injection: [...gate('environment.placeholders', 'net.listeners'), ...end('end.net.listeners')],
   rlimits: gate('rlimits'),
   process_limit: gate('limit.processes'),
   memory_limit: gate('limit.memory'),

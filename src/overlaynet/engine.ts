@@ -3,6 +3,7 @@ import type { Counters } from './counters.ts';
 import type { Denial, OverlayRules } from './decide.ts';
 import type { Dialler } from './dial.host.ts';
 import type { Emit, Entry } from './events.ts';
+import type { SecretInjector } from './injection.ts';
 import type { OverlayLimits } from './limits.ts';
 import type { SyntheticAddresses } from './synthetic.ts';
 import type { Traffic } from './traffic.ts';
@@ -16,6 +17,8 @@ export interface Engine {
   readonly traffic: Traffic;
   readonly dialler: Dialler;
   readonly emit: Emit;
+  /** Undefined: the job has no injected secrets. */
+  readonly secrets?: SecretInjector | undefined;
 }
 
 /** One connection of the job, and what it is for. */

@@ -200,6 +200,16 @@ export function createForwarder(engine: Engine, proxy: RequestProxy, idle: () =>
         if (lease.metered) meter(answer, lease, cut);
       });
       if (lease.metered) meter(request, lease, cut);
+      if (engine.secrets !== undefined && forwarded.hasBody) {
+        const watch = engine.secrets.watchBody();
+        request.on('data', (chunk: Buffer) => {
+          const rule = watch(chunk);
+          if (rule === undefined || denied) return;
+          denied = true;
+          recordDenial(engine, visit, 'http', { allowed: false, cause: 'rule', rule });
+          request.socket.destroy();
+        });
+      }
       proxy.server.web(request, response, { target: { protocol: 'http:', host: visit.destination.host, port: visit.port }, agent }, (error) => {
         if (response.destroyed && !(error instanceof DialError)) return;
         const failure = failureOf(error, visit, sent());

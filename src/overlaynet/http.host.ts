@@ -139,6 +139,12 @@ function judge(engine: Engine, context: Context, request: IncomingMessage): Judg
     recordDenial(engine, visit, 'http', decision);
     return { kind: 'denied', status: decision.cause === 'claim' ? 421 : 403, text: decision.rule };
   }
+  const injection = engine.secrets?.judge({ method: request.method ?? '', url: request.url ?? '', rawHeaders: request.rawHeaders }, visit);
+  if (injection?.kind === 'refused') {
+    recordDenial(engine, visit, 'http', { allowed: false, cause: 'rule', rule: injection.rule });
+    return { kind: 'denied', status: 403, text: injection.rule };
+  }
+  if (injection?.kind === 'inject') request.headers[injection.header] = injection.value;
   return { kind: 'allowed', forwarded: { visit, decision, path: read.path, form: read.form, hasBody: read.hasBody }, read };
 }
 

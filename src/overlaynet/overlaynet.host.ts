@@ -14,6 +14,7 @@ import { encodeDnsAnswer, encodeDnsError, readDnsMessage, RECORD_TYPES } from '.
 import { standsFor, type Engine, type Visit } from './engine.ts';
 import { createEmitter, type NetworkEvent } from './events.ts';
 import { createHttpEntry } from './http.host.ts';
+import type { SecretInjector } from './injection.ts';
 import { DEFAULT_LIMITS, type OverlayLimits } from './limits.ts';
 import { serveProxyConnection, serveTunnel } from './proxy-entry.host.ts';
 import { createUpstreamResolver } from './resolve.host.ts';
@@ -46,6 +47,8 @@ export interface OverlayNetOptions {
   };
   /** Blocks that names get their addresses from. */
   readonly synthetic?: SyntheticPools;
+  /** Adds secrets to plain HTTP requests. */
+  readonly secrets?: SecretInjector | undefined;
   /** Milliseconds since the epoch. */
   readonly clock: () => number;
   readonly onEvent?: (event: NetworkEvent) => void;
@@ -89,6 +92,7 @@ export async function startOverlayNet(options: OverlayNetOptions): Promise<Overl
     traffic: createTraffic({ total: limits.total, perRule: limits.perRule }, steadyMs),
     dialler: createDialler({ rules, resolver, proxies: upstream.proxies, timeoutMs: limits.connectMs }),
     emit: createEmitter(options.onEvent, options.clock, limits.events),
+    secrets: options.secrets,
   };
   const http = createHttpEntry(engine, (socket, visit, head, answer) => serveTunnel(engine, http, socket, visit, head, answer));
   const sockets = new Set<Socket>();

@@ -5,6 +5,11 @@ export function fromFile(directory: string, path: string, home: string): string 
   return path === '~' || path.startsWith('~/') ? join(home, path.slice(1)) : resolve(directory, path);
 }
 
+/** A source of a secret; the path of a `file:` made absolute. */
+export function absoluteSource(from: string, base: { readonly directory: string; readonly home: string }): string {
+  return from.startsWith('file:') ? `file:${fromFile(base.directory, from.slice(5), base.home)}` : from;
+}
+
 /** A path as it is named to a person: relative to where they stand when it lies below, else whole. */
 export function shownPath(path: string, currentDirectory: string): string {
   const shown = relative(currentDirectory, path);

@@ -239,7 +239,8 @@ function secretOf(item: JsonValue): RawSecret | undefined {
   const { name, from, inject } = item;
   if (typeof name !== 'string' || typeof from !== 'string') return undefined;
   if (!isMapping(inject) || typeof inject['host'] !== 'string' || typeof inject['header'] !== 'string') return { name, from };
-  return { name, from, inject: { host: inject['host'], header: inject['header'], format: textOf(inject['format']) ?? '{}' } };
+  const { host, header, format, intercept } = inject;
+  return { name, from, inject: { host, header, format: textOf(format) ?? '{}', ...(intercept === true ? { intercept } : {}) } };
 }
 
 function loginOf(item: JsonValue): RawLogin | undefined {

@@ -1,5 +1,5 @@
 import { ProofrunError } from '../core/errors.ts';
-import type { EffectivePermissions, Origin } from '../core/job.ts';
+import { PLACEHOLDER_PREFIX, type EffectivePermissions, type Origin } from '../core/job.ts';
 import { denyWords, eitherLine, type Violation } from './ceiling.ts';
 import { BASE_ENVIRONMENT, compileNames, coversName, looksLikeCredential } from './environment.ts';
 import type { Joined } from './joined.ts';
@@ -96,11 +96,20 @@ export function composeCredentials(
     }
     values.set(secret.name, value);
   }
+  for (const secret of secrets) {
+    if (secret.inject === undefined) continue;
+    // The job gets the placeholder alone: not what the value is read from.
+    const variable = secret.from.startsWith('env:') ? secret.from.slice(4) : undefined;
+    if (variable !== undefined && environment.set[variable] === undefined) values.delete(variable);
+  }
+  // A run replaces each by one of its own.
+  for (const secret of secrets) if (secret.inject !== undefined) values.set(secret.name, PLACEHOLDER_PREFIX);
   values.set('HOME', environment.home);
   values.set('PWD', environment.cwd);
   const names = [...values.keys()].sort();
+  const injectedNames = new Set(secrets.flatMap((secret) => (secret.inject === undefined ? [] : [secret.name])));
   const secretNames = new Set(entering.map((secret) => secret.name));
-  const visible = names.filter((name) => secretNames.has(name) || looksLikeCredential(name, values.get(name) ?? ''));
+  const visible = names.filter((name) => secretNames.has(name) || (!injectedNames.has(name) && looksLikeCredential(name, values.get(name) ?? '')));
   const defaultOrigin = restricted ? (refused?.origin ?? closing[0]?.defaultAction?.origin) : undefined;
   return {
     value: {

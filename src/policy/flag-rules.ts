@@ -1,3 +1,4 @@
+import { absoluteSource } from './caller-paths.ts';
 import { ProofrunError } from '../core/errors.ts';
 import type { HostRule, Origin, PathRule } from '../core/job.ts';
 import { parseHostRule } from './host-rule.ts';
@@ -46,7 +47,7 @@ export function compileFlags(request: JobRequest, base: PathBase): RuleLayer {
   const secrets = (request.secrets ?? []).map((text) => {
     const flag = parseSecretFlag(text);
     if (flag.kind === 'error') throw usage(flag.message);
-    return { ...flag.secret, origin: origin('--secret', flag.secret.name) };
+    return { ...flag.secret, from: absoluteSource(flag.secret.from, base), origin: origin('--secret', flag.secret.name) };
   });
   return {
     ...FLAGS,

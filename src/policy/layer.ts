@@ -36,7 +36,7 @@ export interface RawHost {
 export interface RawSecret {
   readonly name: string;
   readonly from?: string;
-  readonly inject?: { readonly host: string; readonly header: string; readonly format: string };
+  readonly inject?: { readonly host: string; readonly header: string; readonly format: string; readonly intercept?: boolean };
 }
 
 /** A tool's login file as a profile names it. */

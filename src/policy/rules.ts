@@ -1,3 +1,4 @@
+import { absoluteSource } from './caller-paths.ts';
 import type { HostRule, Origin, PathRule } from '../core/job.ts';
 import {
   LIMIT_FIELDS,
@@ -193,7 +194,14 @@ export function compileRules(sections: PermissionSections, site: LayerSite): Rul
             secrets: secrets.flatMap(({ value, line }) =>
               value.from === undefined
                 ? []
-                : [{ name: value.name, from: value.from, ...(value.inject === undefined ? {} : { inject: value.inject }), origin: at(line) }],
+                : [
+                    {
+                      name: value.name,
+                      from: absoluteSource(value.from, site.base),
+                      ...(value.inject === undefined ? {} : { inject: value.inject }),
+                      origin: at(line),
+                    },
+                  ],
             ),
             secretNames: secrets.map(({ value }) => value.name),
             agentSockets: stated(credentials.agentSockets),

@@ -24,6 +24,8 @@ export function readSecrets(
       : [{ name: value.name, from: value.from, inject: value.inject, directory: jobDirectory, where: `${job?.file ?? ''}:${String(line)}` }],
   );
   for (const secret of [...own, ...flags]) {
+    // Read when the run begins, and by what adds it to requests.
+    if (secret.inject !== undefined) continue;
     const colon = secret.from.indexOf(':');
     const [kind, rest] = [secret.from.slice(0, colon), secret.from.slice(colon + 1)];
     if (kind === 'env') {

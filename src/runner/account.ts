@@ -23,6 +23,7 @@ import { VERSION } from '../core/version.ts';
 import { agentStatePlace } from '../executor/kept-places.ts';
 import type { SessionClosing } from '../executor/executor.ts';
 import { describeNetwork } from './bundle-network.ts';
+import type { SecretUse } from '../overlaynet/injection.ts';
 import { summariseSafety } from './bundle-safety.ts';
 import type { JobRecord } from './job-record.ts';
 
@@ -48,6 +49,8 @@ export interface AccountFacts {
   readonly stateDirectory: string;
   /** What passed over AgentCtl; absent: nothing. */
   readonly agentctl?: BundleAgentCtl | undefined;
+  /** Uses of an injected secret, by name and host; absent: not observed. */
+  readonly secretUse?: ((name: string, host: string) => SecretUse) | undefined;
   /** Host paths that the sandbox showed, as the executor built it; undefined: nothing was built. */
   readonly readable: readonly ReadablePath[] | undefined;
   readonly hidden: readonly HiddenPath[];
@@ -58,6 +61,8 @@ export interface AccountFacts {
   /** Of the plan, the gate and the end, in this order. */
   readonly warnings: readonly string[];
 }
+
+const UNOBSERVED_USE = { uses: null, refused: null, firstMs: null, lastMs: null } as const;
 
 /** The bundle before it is hashed. Pure; levels come from the executor's observations alone. */
 export function writeAccount(facts: AccountFacts): RunBundleBody {
@@ -104,7 +109,11 @@ export function writeAccount(facts: AccountFacts): RunBundleBody {
       ...(facts.logins.length === 0 ? {} : { logins: facts.logins }),
       visible: credentials.visible,
       agentSockets: credentials.agentSockets,
-      injected: credentials.secrets.flatMap((secret) => (secret.inject === undefined ? [] : [{ name: secret.name, host: secret.inject.host, uses: null }])),
+      injected: credentials.secrets.flatMap((secret) =>
+        secret.inject === undefined
+          ? []
+          : [{ name: secret.name, host: secret.inject.host, ...(facts.secretUse?.(secret.name, secret.inject.host) ?? UNOBSERVED_USE) }],
+      ),
     },
     environmentNames: credentials.environmentNames,
     resources: {

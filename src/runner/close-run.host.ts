@@ -85,6 +85,7 @@ export async function closeRun(run: LiveRun, built: Built, cause: Ending): Promi
       readable: built.session?.readable,
       hidden: built.staging?.present ?? [],
       possiblyRead: built.possiblyRead,
+      secretUse: built.secrets?.use,
       changes: staged.changes,
       outputs: built.streams === undefined ? [] : outputsOf(paths.directory, job.permissions.resources.limits.outputKeptBytes, built.streams.kept),
       artifacts: artifactsOf(paths.directory),

@@ -1,3 +1,4 @@
+import type { SecretInjector } from '../overlaynet/injection.ts';
 import type { AttemptId, RunId } from '../core/ids.ts';
 import type { EffectiveJob } from '../core/job.ts';
 import type { ExecutorPlan } from '../core/plan.ts';
@@ -43,4 +44,6 @@ export interface Built {
   closing: SessionClosing | undefined;
   /** Names that should be hidden and appeared during the run. null: not looked for. */
   possiblyRead: readonly string[] | null;
+  /** Adds the job's secrets to its requests, and counts. */
+  secrets: SecretInjector | undefined;
 }

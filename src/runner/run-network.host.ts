@@ -1,5 +1,6 @@
 import type { EffectiveJob } from '../core/job.ts';
 import type { NetworkService } from '../executor/network.ts';
+import type { SecretInjector } from '../overlaynet/injection.ts';
 import type { OverlayListener } from '../overlaynet/overlaynet.host.ts';
 import type { ProxyVariables } from '../overlaynet/upstream-proxy.ts';
 
@@ -12,7 +13,7 @@ export interface UpstreamSettings {
 }
 
 /** What answers the connections of a job whose rules name hosts: the data path, with the rules of the job. Undefined for other networks. */
-export function networkServiceFor(job: EffectiveJob, upstream: UpstreamSettings, clock: () => number): NetworkService | undefined {
+export function networkServiceFor(job: EffectiveJob, upstream: UpstreamSettings, clock: () => number, secrets?: SecretInjector): NetworkService | undefined {
   const { network } = job.permissions;
   if (network.kind !== 'selective') return undefined;
   return {
@@ -25,6 +26,7 @@ export function networkServiceFor(job: EffectiveJob, upstream: UpstreamSettings,
         hostPorts: network.hostPorts,
         listeners: listeners.filter((one): one is OverlayListener => one.kind !== 'proxy'),
         upstream,
+        secrets,
         clock,
       });
       for (const { server } of proxies) overlay.attachProxy(server);

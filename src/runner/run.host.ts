@@ -1,10 +1,13 @@
+import { randomBytes } from 'node:crypto';
 import { toSnake } from '../core/case.ts';
 import { messageOf, ProofrunError } from '../core/errors.ts';
 import { newAttemptId, newRunId } from '../core/ids.ts';
+import { PLACEHOLDER_PREFIX, type EffectiveJob } from '../core/job.ts';
 import type { Admission, ExecutorPlan } from '../core/plan.ts';
 import type { Ending } from '../core/run.ts';
 import { decideGate } from '../evidence/index.ts';
 import { canBegin, type LaunchRequest, type Session } from '../executor/executor.ts';
+import { createSecretInjector, type InjectedSecret } from '../overlaynet/injection.ts';
 import { currentOwner } from '../store/index.ts';
 import { openDesk, type AgentDesk } from './agent-desk.ts';
 import { makeAgentDirectory } from './agent-place.host.ts';
@@ -44,7 +47,7 @@ export async function startRun(parts: RunnerParts, admission: Admission, options
     return await recordRefusal(parts, { id, job: admission.job, refusal: admission.refusal, unseenStages: unseen, recordedMs, options });
   }
 
-  const plan = withAgentVariable(admission.plan);
+  const plan = withPlaceholders(withAgentVariable(admission.plan));
   const { job } = plan;
   if (from !== undefined) await refuseOtherRoots(parts, from, plan);
   keepReserve(parts.stateDirectory);
@@ -108,6 +111,22 @@ function withAgentVariable(plan: ExecutorPlan): ExecutorPlan {
   return { ...plan, job: { ...plan.job, permissions: { ...plan.job.permissions, credentials: { ...credentials, environment } } } };
 }
 
+/** What the job holds in place of each injected secret: another text in each run, and recognisable. */
+function withPlaceholders(plan: ExecutorPlan): ExecutorPlan {
+  const { credentials } = plan.job.permissions;
+  const names = new Set(credentials.secrets.flatMap((secret) => (secret.inject === undefined ? [] : [secret.name])));
+  if (names.size === 0) return plan;
+  const environment = Object.fromEntries(
+    Object.entries(credentials.environment).map(([name, value]) => [name, names.has(name) ? `${PLACEHOLDER_PREFIX}${randomBytes(16).toString('hex')}` : value]),
+  );
+  return { ...plan, job: { ...plan.job, permissions: { ...plan.job.permissions, credentials: { ...credentials, environment } } } };
+}
+
+async function injectedSecrets(job: EffectiveJob): Promise<readonly InjectedSecret[]> {
+  if (job.permissions.network.kind !== 'selective' || job.permissions.credentials.secrets.every((secret) => secret.inject === undefined)) return [];
+  return await (await import('./secret-source.host.ts')).readInjectedSecrets(job, process.env);
+}
+
 async function live(run: LiveRun): Promise<RunResult> {
   const built: Built = {
     streams: undefined,
@@ -117,6 +136,7 @@ async function live(run: LiveRun): Promise<RunResult> {
     desk: undefined,
     closing: undefined,
     possiblyRead: null,
+    secrets: undefined,
   };
   const stopLease = keepLease(run);
   try {
@@ -177,7 +197,9 @@ async function build(run: LiveRun, built: Built): Promise<Session | undefined> {
     await run.at('stage-prepared');
     if (run.cause.current() !== undefined) return undefined;
     const logins = await takeLogins(run);
-    const network = networkServiceFor(run.job, run.parts.upstream, run.parts.clock);
+    const injected = await injectedSecrets(run.job);
+    if (injected.length > 0) built.secrets = createSecretInjector(injected, run.parts.clock);
+    const network = networkServiceFor(run.job, run.parts.upstream, run.parts.clock, built.secrets);
     built.session = await executor.launch({
       ...launch,
       ...(network === undefined ? {} : { network }),

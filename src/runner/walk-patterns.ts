@@ -11,9 +11,9 @@ export function walkPatterns(globs: readonly Pick<PathRule, 'pattern'>[], root: 
 
 /** Stands for `*` until the pattern is whole: an escaped `*` of a name is another thing. No name holds it. */
 const WILD = '\0';
-// eslint-disable-next-line no-control-regex -- WILD
+
 const WILDS = /\0+/g;
-// eslint-disable-next-line no-control-regex -- WILD
+
 const WILD_PARTS = /\0(?:\/\0)*/g;
 
 function patternOf(glob: string, root: string): readonly string[] {

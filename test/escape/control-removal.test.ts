@@ -83,6 +83,7 @@ describeUsers('a control that is left out is noticed', (user) => {
       limits: limitsFor(capabilities),
       hidden: [join(lab.workspace, '.env')],
       ...(removal?.network === undefined ? {} : { network: removal.network === 'public' ? 'public' : await selective() }),
+      ...(removal?.secret === undefined ? {} : { secret: removal.secret }),
       ...(removal?.programs === undefined ? {} : { programs: removal.programs }),
       ...(removal === undefined ? {} : { alterations: [`${removal.control}: ${removal.how}`] }),
       parameters: { preload, target: join(base, 'target') },

@@ -1,3 +1,4 @@
+import { PLACEHOLDER_PREFIX } from '../../src/core/job.ts';
 import { admit } from '../../src/admission/admit.ts';
 import type { Mode } from '../../src/core/dimension.ts';
 import type { EffectiveJob, EffectivePermissions, HostRule, Origin, PathRule, ResourceLimits } from '../../src/core/job.ts';
@@ -17,6 +18,8 @@ export interface NativeJob {
   /** Default: any program, contained. none: none beyond the command. A list: those. */
   readonly programs?: 'none' | readonly string[];
   readonly limits?: ResourceLimits;
+  /** Name of a secret that is injected at allowed.test; the environment holds its placeholder. */
+  readonly secret?: string;
   readonly env?: Readonly<Record<string, string>>;
   /** Absolute paths of direct shares. */
   readonly direct?: readonly string[];
@@ -81,9 +84,17 @@ export function effectiveJob(job: NativeJob): EffectiveJob {
     subprocess: programsOf(job.programs),
     credentials: {
       requested: true,
-      environment: { HOME: job.home, PATH: '/usr/local/bin:/usr/bin:/bin', ...job.env },
+      environment: {
+        HOME: job.home,
+        PATH: '/usr/local/bin:/usr/bin:/bin',
+        ...job.env,
+        ...(job.secret === undefined ? {} : { [job.secret]: `${PLACEHOLDER_PREFIX}0011` }),
+      },
       visible: [],
-      secrets: [],
+      secrets:
+        job.secret === undefined
+          ? []
+          : [{ name: job.secret, from: 'env:NONE', inject: { host: 'allowed.test', header: 'Authorization', format: '{}' }, origin: ORIGIN }],
       agentSockets: [],
     },
     models: { requested: false },

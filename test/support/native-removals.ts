@@ -34,6 +34,8 @@ export interface Removal {
   readonly lostAs?: { readonly root?: readonly Dimension[]; readonly user?: readonly Dimension[] };
   /** public: restricts nothing, so no mode needs it: its receipt is taken, and the command starts. selective: one name, one published port. */
   readonly network?: 'public' | 'selective';
+  /** Name of a secret that the job has injected. */
+  readonly secret?: string;
   /** Which programs the job may start; default: any, contained. */
   readonly programs?: NativeJob['programs'];
   /** Noticed when the tree has ended, not at the gate. */
@@ -514,6 +516,22 @@ export const REMOVALS: readonly Removal[] = [
     how: 'one variable more',
     alter: (install) => settings(install, 'env', (one) => ({ ...one, env: [...one.env, 'SSH_AUTH_SOCK=/run/agent'] })),
     lost: ['credentials'],
+  },
+  {
+    control: 'secret_injection',
+    how: 'the placeholder is another',
+    network: 'selective',
+    secret: 'TOKEN',
+    alter: (install) => settings(install, 'env', (one) => ({ ...one, env: one.env.map((line) => (line.startsWith('TOKEN=') ? `${line}x` : line)) })),
+    lost: ['credentials'],
+  },
+  {
+    control: 'secret_injection',
+    how: 'a listener is left out',
+    network: 'selective',
+    secret: 'TOKEN',
+    alter: (install) => operations(install, 'listener', (one) => (one.port === 443 ? undefined : one)),
+    lost: ['network', 'credentials'],
   },
   {
     control: 'agent_sockets',

@@ -128,6 +128,7 @@ export async function openLab(options: LabOptions, cleanup: Cleanup): Promise<La
       events.push(event);
       options.onEvent?.(event);
     },
+    ...(options.secrets === undefined ? {} : { secrets: options.secrets }),
     ...(options.limits === undefined ? {} : { limits: options.limits }),
     ...(options.hostPorts === undefined ? {} : { hostPorts: options.hostPorts }),
   });

@@ -256,7 +256,11 @@ export function sampleBody(more: Partial<RunBundleBody> = {}): RunBundleBody {
       possiblyRead: [],
     },
     directShares: [{ path: '/home/ana/shop/dist', origin: '--write-direct dist' }],
-    credentials: { visible: ['NPM_TOKEN'], agentSockets: [], injected: [{ name: 'KEY', host: 'example.com', uses: null }] },
+    credentials: {
+      visible: ['NPM_TOKEN'],
+      agentSockets: [],
+      injected: [{ name: 'KEY', host: 'example.com', uses: null, refused: null, firstMs: null, lastMs: null }],
+    },
     environmentNames: ENVIRONMENT,
     resources: {
       requested: PERMISSIONS.resources.limits,
