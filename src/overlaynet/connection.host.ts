@@ -4,10 +4,11 @@ import { createHelloReader, type ClientHello } from './client-hello.ts';
 import { decide, type ConnectionDecision, type Denial } from './decide.ts';
 import type { Dialled } from './dial.host.ts';
 import { recordDenial, recordFailure, recordGrant, type Engine, type Protocol, type Visit } from './engine.ts';
+import { createFirstLineWatch } from './first-line.ts';
 import { createHelloWatch } from './hello-watch.ts';
 import type { HttpEntry } from './http.host.ts';
 import { relay } from './relay.host.ts';
-import { HTTP_PORT, sniff, TLS_PORT } from './sniff.ts';
+import { HTTP_PORT, HTTP_VERSION, sniff, TLS_PORT } from './sniff.ts';
 
 /** A connection that was made ahead, before it was known what is spoken on it. */
 export interface Predial {
@@ -46,20 +47,33 @@ export function serveConnection(engine: Engine, http: HttpEntry, socket: Socket,
       reset(socket);
     }, engine.limits.headMs);
   };
+  let lineTimer: NodeJS.Timeout | undefined;
+  const goOn = (): void => {
+    finish();
+    const first = Buffer.concat(chunks);
+    if (HTTP_VERSION.test(first.toString('latin1'))) {
+      abandon(predial);
+      http.serve(socket, visit, first);
+    } else void establish(engine, socket, visit, decision, 'tcp', predial, first);
+  };
   let unwatch = (): void => undefined;
   const finish = (): void => {
     done = true;
     clearTimeout(timer);
+    clearTimeout(lineTimer);
     unwatch();
     socket.off('data', onData).off('end', onEnd).off('close', onClose).pause();
   };
   const onData = (chunk: Buffer): void => {
     chunks.push(chunk);
-    startTimer();
     if (hello === undefined) {
       const first = chunks.length === 1 ? chunk : Buffer.concat(chunks);
       const kind = sniff(first, port);
-      if (kind === 'more') return;
+      if (kind === 'more') {
+        if (waits) startTimer();
+        else lineTimer ??= setTimeout(goOn, engine.limits.firstLineMs);
+        return;
+      }
       if (kind === 'http') {
         finish();
         abandon(predial);
@@ -71,6 +85,7 @@ export function serveConnection(engine: Engine, http: HttpEntry, socket: Socket,
         void establish(engine, socket, visit, decision, 'tcp', predial, first);
         return;
       }
+      startTimer();
       hello = createHelloReader();
       chunk = first;
     }
@@ -179,10 +194,11 @@ async function establish(
     client.resume();
     return;
   }
+  const line = protocol === 'tcp' && head.length > 0 && port !== HTTP_PORT && port !== TLS_PORT ? createFirstLineWatch(head, port) : undefined;
   const started = { out: upstream.bytesWritten, in: upstream.bytesRead };
   relay(client, upstream, {
     lease,
-    inspect: watch?.fromClient,
+    inspect: watch?.fromClient ?? line,
     observe: watch?.fromServer,
     ended: (cut) => {
       lease.close();

@@ -15,6 +15,11 @@ export interface OverlayLimits {
   readonly events: number;
   /** From the first byte on: a ClientHello, the head of a request, a SOCKS negotiation must be whole. */
   readonly headMs: number;
+  /**
+   * On other ports than those of HTTP and TLS: how long a first line without an end is waited for. Then it goes on as it is, since commands of many
+   * protocols end otherwise, and is followed to its end (`createFirstLineWatch`).
+   */
+  readonly firstLineMs: number;
   /** A connection between two requests. */
   readonly idleHttpMs: number;
   /** Resolving and connecting, all addresses together. */
@@ -30,6 +35,7 @@ export const DEFAULT_LIMITS: OverlayLimits = {
   destinations: 2048,
   events: 10_000,
   headMs: 10_000,
+  firstLineMs: 200,
   idleHttpMs: 60_000,
   connectMs: 15_000,
 };

@@ -4,7 +4,11 @@ export const TLS_PORT = 443;
 /** What the first bytes of a connection are. `tcp`: neither TLS nor HTTP/1. `more`: too few to tell. */
 export type Sniffed = 'more' | 'tls' | 'http' | 'tcp';
 
-const MAX_REQUEST_LINE = 8192;
+/** Bytes of a first line that are waited for. */
+export const MAX_REQUEST_LINE = 8192;
+
+/** In a first line: that it is a request of HTTP. */
+export const HTTP_VERSION = /[\t\v\f\r ]HTTP\/[0-9]/i;
 
 /**
  * Tells TLS and HTTP/1 from everything else by the first bytes that a client sends. Port 80 speaks HTTP or TLS only. Elsewhere a first line that any
@@ -21,6 +25,6 @@ export function sniff(bytes: Buffer, port: number): Sniffed {
   const end = bytes.indexOf(0x0a, start);
   const line = bytes.toString('latin1', start, Math.min(end < 0 ? bytes.length : end, start + MAX_REQUEST_LINE));
   if (!/^[!-~]*(?:[\t\v\f\r ][^\0]*)?$/.test(line)) return 'tcp';
-  if (end >= 0 || bytes.length > MAX_REQUEST_LINE) return /[\t\v\f\r ]HTTP\/[0-9]/i.test(line) ? 'http' : 'tcp';
+  if (end >= 0 || bytes.length > MAX_REQUEST_LINE) return HTTP_VERSION.test(line) ? 'http' : 'tcp';
   return 'more';
 }

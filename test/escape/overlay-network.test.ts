@@ -141,6 +141,35 @@ describeUsers('a network that is open for chosen hosts', (user) => {
       expect(await everything(hostPort)).toBe('<ECONNREFUSED>');
     });
 
+    test('another job reaches neither its addresses nor its listeners, its published port or its abstract socket', async () => {
+      const hostPort = await freePort();
+      const base = lab.nextBase();
+      const abstract = `proofrun-other-${String(hostPort)}`;
+      const serve = `const net = require('node:net'); const say = (c) => { c.on('error', () => {}); c.end('the other'); };
+        net.createServer(say).listen(3000, '::', () => net.createServer(say).listen('\\0${abstract}', () => console.log('ready')));`;
+      const attack = (own: boolean): string => `const net = require('node:net'); const say = (c) => c.end('the other');
+        const targets = [...['127.0.0.1', '198.18.0.1', '198.18.0.2', '198.18.1.1', '::1', '10.0.0.1', '203.0.113.5'].map((host) => ({ host, port: 3000 })),
+          { host: '127.0.0.1', port: ${String(hostPort)} }, { host: '198.18.0.2', port: ${String(hostPort)} }, { path: '\\0${abstract}' }];
+        const dial = (to) => new Promise((done) => { let text = ''; net.connect(to).on('data', (d) => (text += d)).on('error', (e) => done(e.code)).on('close', () => done(text)); });
+        const all = async () => { console.log(JSON.stringify(await Promise.all(targets.map(dial)))); process.exit(); };
+        ${own ? `net.createServer(say).listen(3000, '::', () => net.createServer(say).listen('\\0${abstract}', all));` : 'all();'}`;
+      const other = await lab.run(
+        [nodeFor(user), '-e', serve],
+        { ...ALLOWED, network: { publish: [{ hostPort, jobPort: 3000 }] }, allowRead: [nodeFor(user)], stop: 'line' },
+        lab.shared,
+        base,
+      );
+      expect([other.error, other.stdout]).toEqual([undefined, 'ready\n']);
+      expect(await everything(hostPort)).toBe('the other');
+      const refused = 'ECONNREFUSED';
+      const met = Array.from({ length: 10 }, () => refused);
+      expect(JSON.parse(await node(attack(false)))).toEqual(met);
+      // The control arm: the same program meets such servers where they are its own.
+      const control = JSON.parse(await node(attack(true))) as unknown[];
+      expect([...control.slice(0, 7), control[9]]).toEqual(Array.from({ length: 8 }, () => 'the other'));
+      expect((await lab.shared.then('close', base)).unmet).toEqual([]);
+    });
+
     test('a port that the job doesn’t serve is reset, and nothing hangs', async () => {
       const hostPort = await freePort();
       const base = lab.nextBase();

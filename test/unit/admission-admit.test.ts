@@ -324,6 +324,13 @@ describe('what is asked, in words', () => {
     expect((await plan(scenario)).dimensions[dimension].asked).toBe(words);
   });
 
+  it('a network that is open but for some hosts is refused where every port would be needed, also when chosen hosts can be opened', async () => {
+    const job = permissions('network: { default_action: allow, deny: [a.example] }');
+    const able = { ...NATIVE, network: { ...NATIVE.network, selective: true } };
+    const refused = await refusal({ request: { mode: 'safe' }, job }, [able]);
+    expect(JSON.stringify(refused)).toContain('a network that is open but for some hosts needs every port');
+  });
+
   it('no program owes its own control', async () => {
     expect((await plan({ job: permissions('subprocess: { default_action: deny }') })).dimensions.subprocess.controls).toContain('no_program');
   });

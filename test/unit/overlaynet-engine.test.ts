@@ -95,6 +95,63 @@ describe('other protocols', () => {
     expect(await readUntil(socket, /\n/)).toBe('EHLO x\r\n');
   });
 
+  test('a client that speaks first, in lines without an end, is answered all the same', async () => {
+    const port = await echoServer();
+    const { dial, row } = await lab(port);
+    const socket = await dial('good.test', port);
+    const began = performance.now();
+    socket.write('AUTH secret');
+    expect(await readUntil(socket, /secret/)).toBe('AUTH secret');
+    expect(performance.now() - began).toBeLessThan(2_000);
+    socket.write(' and more');
+    expect(await readUntil(socket, /more/)).toBe(' and more');
+    expect(row('good.test', port)).toMatchObject({ allowed: 1, denied: 0, failed: 0 });
+  });
+
+  test.each([
+    ['in pieces', 'GET /a', ' HTTP/1.1\r\nHost: evil.test\r\n\r\n'],
+    ['cut in its version', 'GET /a HTT', 'P/1.1\r\nHost: evil.test\r\n\r\n'],
+    ['longer than any that is waited for', `GET /${'a'.repeat(9000)}`, ' HTTP/1.1\r\nHost: evil.test\r\n\r\n'],
+  ])('a request that comes after its first line was let go on is ended before it is whole: %s', async (_how, first, second) => {
+    const heard: Buffer[] = [];
+    const server = createTcpServer((socket) => {
+      socket.on('error', () => undefined);
+      socket.on('data', (data: Buffer) => {
+        heard.push(data);
+        socket.write('.');
+      });
+    });
+    const port = await listen(server);
+    closing(server);
+    const { dial, row } = await lab(port);
+    const socket = await dial('good.test', port);
+    socket.write(first);
+    expect(await readUntil(socket, /\./)).toMatch(/^\.+$/);
+    socket.write(second);
+    await readAll(socket);
+    expect(Buffer.concat(heard).toString()).toBe(first);
+    expect(row('good.test', port)).toMatchObject({ allowed: 1, denied: 1 });
+  });
+
+  test('a request whose first line stops after its version is judged as a request', async () => {
+    // The connection that was made ahead is given up once it is known what is spoken.
+    let givenUp = (): void => undefined;
+    const server = createTcpServer(
+      (socket) =>
+        void socket
+          .on('error', () => undefined)
+          .on('close', () => givenUp())
+          .resume(),
+    );
+    const port = await listen(server);
+    closing(server);
+    const { dial } = await lab(port);
+    const socket = await dial('good.test', port);
+    givenUp = () => void socket.write('\r\nHost: evil.test\r\n\r\n');
+    socket.write('GET /a HTTP/1.1');
+    expect(await readUntil(socket, /\r\n\r\n/)).toMatch(/^HTTP\/1\.1 4\d\d /);
+  });
+
   test('half-close: what the server sends after the client has ended still comes', async () => {
     const port = await echoServer();
     const { dial, row } = await lab(port);
