@@ -66,8 +66,9 @@ export function createSecretInjector(secrets: readonly InjectedSecret[], clock: 
         const carried = within(text) ?? within(name);
         if (carried === undefined) continue;
         const secret = secrets.find((one) => one.placeholder === carried.placeholder && one.host === visit.destination.host && one.header === name);
-        if (secret === undefined)
+        if (secret === undefined) {
           return { kind: 'refused', rule: refuse(carried, `in the header ${name.slice(0, 64)} of a request to another place than its own`) };
+        }
         if (text !== secret.placeholder && text !== fill(secret.format, secret.placeholder)) {
           return { kind: 'refused', rule: refuse(secret, `in another form than "${secret.format}"`) };
         }

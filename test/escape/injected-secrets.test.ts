@@ -59,7 +59,12 @@ describe('a placeholder at its own host, in its own header (the control arm)', (
     expect(await send(all, 'good.test', good(header))).toMatch(/^HTTP\/1.1 200 /);
     expect(all.seen()).toMatch(new RegExp(`authorization: Bearer ${VALUE}\r\n`, 'i'));
     expect(all.seen()).not.toContain(PLACEHOLDER);
-    expect(all.injector.use('TOKEN', 'good.test')).toMatchObject({ uses: 1, refused: 0, firstMs: expect.any(Number), lastMs: expect.any(Number) });
+    expect(all.injector.use('TOKEN', 'good.test')).toMatchObject({
+      uses: 1,
+      refused: 0,
+      firstMs: expect.any(Number) as number,
+      lastMs: expect.any(Number) as number,
+    });
   });
 
   test('on each request of a connection', async () => {

@@ -74,7 +74,7 @@ describe('sources of injected secrets', () => {
     ['a host that is none', () => job('env:T', { inject: { host: '*.test' } }), /no host/],
   ])('%s is refused, and the value is not told', async (_what, made, message) => {
     const refused = await readInjectedSecrets(made(), { T: VALUE, EMPTY: '', SHORT: 'abc' }).catch((error: unknown) => error);
-    expect(refused).toMatchObject({ code: 'ERR_USAGE', message: expect.stringMatching(message) });
+    expect(refused).toMatchObject({ code: 'ERR_USAGE', message: expect.stringMatching(message) as string });
     expect(JSON.stringify(refused) + String(refused)).not.toContain(VALUE);
   });
 });
