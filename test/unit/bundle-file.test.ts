@@ -90,7 +90,7 @@ describe('the bundle', () => {
 
   // Stored bundles and what refers to them depend on it.
   it('has a pinned hash', () => {
-    expect(formatBundle(sampleBody()).bundle.sha256).toBe('74b3102067060811c14a71faae45fcc4ede4add55726b9f90fd691e205daf30e');
+    expect(formatBundle(sampleBody()).bundle.sha256).toBe('d01af6965428a4141f0a085b306fae7e1ff1d0be461f2f03ada0604ee946ed45');
   });
 
   it('holds no value of the environment', () => {
