@@ -8,7 +8,7 @@ import { createFirstLineWatch } from './first-line.ts';
 import { createHelloWatch } from './hello-watch.ts';
 import type { HttpEntry } from './http.host.ts';
 import { relay } from './relay.host.ts';
-import { HTTP_PORT, HTTP_VERSION, sniff, TLS_PORT } from './sniff.ts';
+import { HTTP_PORT, HTTP_VERSION, REQUEST_START, sniff, TLS_PORT } from './sniff.ts';
 
 /** A connection that was made ahead, before it was known what is spoken on it. */
 export interface Predial {
@@ -49,9 +49,15 @@ export function serveConnection(engine: Engine, http: HttpEntry, socket: Socket,
   };
   let lineTimer: NodeJS.Timeout | undefined;
   const goOn = (): void => {
-    finish();
     const first = Buffer.concat(chunks);
-    if (HTTP_VERSION.test(first.toString('latin1'))) {
+    // What begins as a request is waited for until it can be judged.
+    const text = first.toString('latin1');
+    if (!HTTP_VERSION.test(text) && REQUEST_START.test(text.trimStart())) {
+      startTimer();
+      return;
+    }
+    finish();
+    if (HTTP_VERSION.test(text)) {
       abandon(predial);
       http.serve(socket, visit, first);
     } else void establish(engine, socket, visit, decision, 'tcp', predial, first);

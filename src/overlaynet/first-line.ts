@@ -1,7 +1,9 @@
-import { HTTP_VERSION, MAX_REQUEST_LINE, sniff } from './sniff.ts';
+import { HTTP_VERSION, MAX_REQUEST_LINE, REQUEST_START, sniff } from './sniff.ts';
 
 /** Longest part of a request line that tells a version: white space, `HTTP/`, a digit. */
 const TAIL = 6;
+/** As much of the line as tells that it begins as a request. */
+const LEAD = 40;
 
 /**
  * Follows a first line that went on before it ended, and gives the reason to end the connection once it turns out to be a request of HTTP/1: its head
@@ -14,6 +16,7 @@ export function createFirstLineWatch(head: Buffer, port: number): ((chunk: Buffe
   let open = true;
   let begun = false;
   let tail = '';
+  let lead = '';
   const watch = (chunk: Buffer): string | undefined => {
     if (!open) return undefined;
     const start = begun ? 0 : startOf(chunk);
@@ -21,7 +24,8 @@ export function createFirstLineWatch(head: Buffer, port: number): ((chunk: Buffe
     begun = true;
     const end = chunk.indexOf(0x0a, start);
     const line = tail + chunk.toString('latin1', start, end < 0 ? chunk.length : end);
-    if (HTTP_VERSION.test(line)) return 'a request of HTTP whose first line came in pieces';
+    if (lead.length < LEAD) lead += chunk.toString('latin1', start, Math.min(end < 0 ? chunk.length : end, start + LEAD));
+    if (HTTP_VERSION.test(line) || REQUEST_START.test(lead)) return 'a request of HTTP whose first line came in pieces';
     open = end < 0 && !line.includes('\0');
     tail = line.slice(-TAIL);
     return undefined;

@@ -7,6 +7,9 @@ export type Sniffed = 'more' | 'tls' | 'http' | 'tcp';
 /** Bytes of a first line that are waited for. */
 export const MAX_REQUEST_LINE = 8192;
 
+/** The beginning of a request line: a method, and a target that is a path, a URL or `*`. */
+export const REQUEST_START = /^[!#$%&'*+.^_`|~0-9a-z-]{1,24}[\t\v\f\r ]+(?:\/|\*|https?:)/i;
+
 /** In a first line: that it is a request of HTTP. */
 export const HTTP_VERSION = /[\t\v\f\r ]HTTP\/[0-9]/i;
 

@@ -198,6 +198,7 @@ export const NOT_LEFT_OUT: Readonly<Partial<Record<ControlId, string>>> = {
   descriptors: 'the shim makes all of them; its variants show it on the native executor',
   tree_killed: 'PID 1 of a container takes its tree along',
   listed_programs: 'not planned on this executor',
+  secret_injection: 'not planned on this executor',
   overlay_network: 'not planned on this executor',
   published_ports: 'not planned on this executor',
   proxy_offered: 'not planned on this executor',

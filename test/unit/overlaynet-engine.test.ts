@@ -111,6 +111,24 @@ describe('other protocols', () => {
   test.each([
     ['in pieces', 'GET /a', ' HTTP/1.1\r\nHost: evil.test\r\n\r\n'],
     ['cut in its version', 'GET /a HTT', 'P/1.1\r\nHost: evil.test\r\n\r\n'],
+  ])('a first line that begins as a request is waited for, and judged when it is whole: %s', async (_how, first, second) => {
+    let heard = '';
+    const server = createTcpServer((socket) => socket.on('error', () => undefined).on('data', (data: Buffer) => (heard += data.toString())));
+    const port = await listen(server);
+    closing(server);
+    const { dial, row } = await lab(port);
+    const socket = await dial('good.test', port);
+    socket.write(first);
+    // Longer than a line waits that doesn't begin so.
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    socket.write(second);
+    expect(await readUntil(socket, /\r\n\r\n/)).toMatch(/^HTTP\/1\.1 4\d\d /);
+    expect(heard).toBe('');
+    expect(row('good.test', port)).toMatchObject({ denied: 1 });
+  });
+
+  test.each([
+    ['in pieces that tell nothing at first', 'GE', 'T /a HTTP/1.1\r\nHost: evil.test\r\n\r\n'],
     ['longer than any that is waited for', `GET /${'a'.repeat(9000)}`, ' HTTP/1.1\r\nHost: evil.test\r\n\r\n'],
   ])('a request that comes after its first line was let go on is ended before it is whole: %s', async (_how, first, second) => {
     const heard: Buffer[] = [];
