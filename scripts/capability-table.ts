@@ -23,7 +23,9 @@ export const DOCUMENTED: readonly ExecutorCapabilities[] = [
     available: true,
     version: '',
     user: 'user',
-    controls: CONTROLS.filter((control) => !['listed_programs', 'secret_injection', 'overlay_network', 'published_ports', 'proxy_offered', 'stage_size'].includes(control)),
+    controls: CONTROLS.filter(
+      (control) => !['listed_programs', 'secret_injection', 'overlay_network', 'published_ports', 'proxy_offered', 'stage_size'].includes(control),
+    ),
     network: { public: true, deny: true, selective: false },
     subprocess: { contained: true, listed: false, none: true },
     limits: { memory: true, cpus: true, processes: true, swap: true },
